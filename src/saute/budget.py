@@ -1,0 +1,50 @@
+"""The paper in four pure functions, for floats, NumPy and JAX arrays alike.
+
+A task has a reward r and a safety cost l ≥ 0; along an episode Σ γᵗ l_t ≤ d must hold almost surely.
+Carry the remaining budget w in the state and make every reward worthless once it is overspent:
+
+    w₀ = d,    w' = (w − l) / γ,    r̃ = r if w' ≥ 0 else n,    z = w / d_ref is observed.
+
+Sootla et al., "Sauté RL: Almost Surely Safe Reinforcement Learning Using State Augmentation", ICML 2022.
+
+The budget is carried in cost units and not as the paper's normalised z' = (z − l/d) / γ: the mathematics are the
+same, but integer costs are subtracted exactly, so that spending precisely the budget leaves precisely 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["observe", "rescale", "safe", "shape", "spend"]
+
+
+def spend(remaining: Any, cost: Any, discount: Any = 1.0) -> Any:
+    """Remaining budget after paying a cost: w' = (w − l) / γ (Sootla et al. 2022, eq. 8)."""
+    return (remaining - cost) / discount
+
+
+def safe(remaining: Any) -> Any:
+    """Whether the budget has not been overspent: w ≥ 0; spending exactly all of it is allowed."""
+    return remaining >= 0
+
+
+def shape(reward: Any, is_safe: Any, unsafe_reward: Any = 0.0) -> Any:
+    """Reward of the Sauté MDP: r̃ = r if safe else n (Sootla et al. 2022, eq. 9, in rewards)."""
+    if is_safe is True or is_safe is False:
+        return reward if is_safe else unsafe_reward
+    namespace = getattr(is_safe, "__array_namespace__", None)
+    return (namespace() if namespace else np).where(is_safe, reward, unsafe_reward)
+
+
+def observe(remaining: Any, reference: Any) -> Any:
+    """What the policy sees of the budget: z = w / d_ref, unclipped."""
+    return remaining / reference
+
+
+def rescale(budget: Any, discount: float, horizon: int) -> Any:
+    """Discounted budget that a constant cost of d/T per step would spend: d (1 − γᵀ) / ((1 − γ) T); d itself at γ = 1."""
+    if discount == 1.0:
+        return budget
+    return budget * (1.0 - discount**horizon) / ((1.0 - discount) * horizon)

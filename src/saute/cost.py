@@ -1,0 +1,138 @@
+"""Reading the safety cost of a transition: found where the user says it is, checked, and never guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CostSource", "check_source", "read", "read_batch"]
+
+CostSource = str | Sequence[str] | Callable[..., Any]
+"""An info key (dotted for nested keys), a sequence of keys, or a function (obs, action, next_obs, info) → cost."""
+
+ALLOWED = "a safety cost must be finite and ≥ 0"
+
+
+def check_source(source: CostSource, constraints: int, several: bool) -> CostSource:
+    """The source itself if it can give one cost per constraint; the default key of several constraints is "costs"."""
+    if callable(source):
+        return source
+    if isinstance(source, str) and source:
+        return "costs" if several and source == "cost" else source
+    is_keys = isinstance(source, Sequence) and source and all(isinstance(key, str) and key for key in source)
+    if not is_keys:
+        raise TypeError(f"cost={source!r} must be an info key, a sequence of keys, or a function of (obs, action, next_obs, info)")
+    if len(source) != constraints or not several:
+        raise ValueError(
+            f"cost={source!r} names {len(source)} costs for {constraints} budget(s); pass budget=[…] with one number per key"
+        )
+    return tuple(source)
+
+
+def read(source: CostSource, shape: tuple[int, ...], obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Cost of one transition: a float for shape (), an array for several constraints."""
+    if callable(source):
+        cost = source(obs, action, next_obs, info)
+    elif isinstance(source, str):
+        cost = info[source] if source in info else _find(info, source)[0]
+    else:
+        cost = [_find(info, key)[0] for key in source]
+    return _as_scalar(cost, source) if shape == () else _as_vector(cost, source, shape)
+
+
+def read_batch(source: str | tuple[str, ...], shape: tuple[int, ...], info: Mapping[str, Any], needed: np.ndarray) -> np.ndarray:
+    """Costs from the info of a vector environment; zero for the environments that are not `needed`."""
+    cost = np.zeros((len(needed), *shape))
+    if not needed.any():
+        return cost
+    if isinstance(source, str):
+        cost[needed] = _needed_rows(info, source, needed, shape)
+    else:
+        for column, key in enumerate(source):
+            cost[needed, column] = _needed_rows(info, key, needed, ())
+    return check_batch(cost, source)
+
+
+def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
+    """The costs themselves if all are finite and nonnegative."""
+    bad = ~((cost >= 0) & (cost < np.inf))
+    if bad.any():
+        env = int(np.flatnonzero(bad.reshape(len(bad), -1).any(1))[0])
+        raise ValueError(f"cost {_name(source)} of env {env} is {cost[env]}; {ALLOWED}. {_fix(source)}")
+    return cost
+
+
+def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    values, mask = _find(info, key)
+    missing = needed & ~np.asarray(mask) if mask is not None else np.zeros_like(needed)
+    if missing.any():
+        raise ValueError(_missing(key, info, f" of envs {np.flatnonzero(missing).tolist()}"))
+    values = np.asarray(values)
+    if len(values) != len(needed):
+        raise ValueError(f"cost {key!r} has {len(values)} rows for {len(needed)} environments; return one cost per environment")
+    rows = values[needed]
+    try:
+        rows = np.asarray(rows.tolist() if rows.dtype == object else rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"cost {key!r} is {rows.tolist()!r}, not numbers; {ALLOWED}. {_fix(key)}") from None
+    if rows.shape != (len(rows), *shape) and rows.size != math.prod((len(rows), *shape)):
+        raise ValueError(f"cost {key!r} has shape {rows.shape[1:]} per environment, expected {shape}; {_per_budget}")
+    return rows.reshape(len(rows), *shape)
+
+
+def _find(info: Mapping[str, Any], key: str) -> tuple[Any, Any]:
+    """The value at a dotted key and, in the info of a vector environment, its mask."""
+    if key in info:
+        return info[key], info.get(f"_{key}")
+    *parents, leaf = key.split(".")
+    node: Any = info
+    for parent in parents:
+        node = node.get(parent) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or leaf not in node:
+        raise ValueError(_missing(key, info, ""))
+    return node[leaf], node.get(f"_{leaf}")
+
+
+def _as_scalar(cost: Any, source: CostSource) -> float:
+    if type(cost) is not float:
+        array = np.asarray(cost)
+        if array.dtype.kind not in "biuf" or array.size != 1:
+            raise ValueError(f"cost {_name(source)} is {cost!r}, expected one number; {_per_budget}")
+        cost = float(array.item())
+    if not 0.0 <= cost < math.inf:
+        raise ValueError(f"cost {_name(source)} is {cost}; {ALLOWED}. {_fix(source)}")
+    return cost
+
+
+def _as_vector(cost: Any, source: CostSource, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        array = np.array(cost, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"cost {_name(source)} is {cost!r}, not numbers; {ALLOWED}. {_fix(source)}") from None
+    if array.shape != shape:
+        raise ValueError(f"cost {_name(source)} has shape {array.shape}, expected {shape}; {_per_budget}")
+    if not ((array >= 0) & (array < np.inf)).all():
+        raise ValueError(f"cost {_name(source)} is {array}; {ALLOWED}. {_fix(source)}")
+    return array
+
+
+_per_budget = "return one cost per budget, or change budget to match"
+
+
+def _name(source: CostSource) -> str:
+    return f"function {getattr(source, '__name__', source)!r}" if callable(source) else repr(source)
+
+
+def _fix(source: CostSource) -> str:
+    return "Correct the function" if callable(source) else "Correct the environment, or pass cost=function to compute it"
+
+
+def _missing(key: str, info: Mapping[str, Any], whose: str) -> str:
+    found = sorted(str(name) for name in info if not str(name).startswith("_"))
+    return (
+        f"no cost: info{whose} has no key {key!r} (found {found}). Every step must report its cost, also when it is 0: "
+        "set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
+    )

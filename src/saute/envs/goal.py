@@ -1,0 +1,118 @@
+"""Static goal: drive a robot to a disc near a corner, while every step inside the disc around the origin costs 1."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from saute.envs.task import Action, Scalar, State
+
+__all__ = ["Goal", "lidar", "rotation"]
+
+Vector = Float[Array, " 3"]
+Matrix = Float[Array, "3 3"]
+
+
+def rotation(quaternion: Float[Array, " 4"]) -> Matrix:
+    """R with R v = q v q⁻¹, for q = (w, x, y, z) of any length but 0."""
+    w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def lidar(offset: Float[Array, " 2"], bins: int, reach: float) -> Float[Array, " bins"]:
+    """Bin k reads s·clip(3/2 − |u − k − 1/2|, 0, 1), with u the object's angle in bins (cyclic), s = (1 − d/reach)⁺.
+
+    It is the usual rule in closed form, without ⌊·⌋: the object's bin reads s, the next one f·s, the previous one
+    (1 − f)·s, with f the fraction of the bin which lies behind the object; hence continuous in the object's angle.
+    """
+    strength = jnp.maximum(0.0, 1 - jnp.linalg.norm(offset) / reach)
+    centres = jnp.arange(bins, dtype=offset.dtype) + 0.5
+    turns = (jnp.arctan2(offset[1], offset[0]) * bins / (2 * jnp.pi) - centres + bins / 2) % bins - bins / 2
+    return strength * jnp.clip(1.5 - jnp.abs(turns), 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What the Point and the Car share: arena, clock and lidar. The state x of either begins with its position xy."""
+
+    mode: str = "train"
+    horizon: int = 200
+    budget: float = 20.0
+    unsafe_reward: float = -1.0
+    goal: tuple[float, float] = (1.1, 1.1)
+    goal_radius: float = 0.3
+    goal_reward: float = 1.0
+    hazard: tuple[float, float] = (0.0, 0.0)
+    hazard_radius: float = 0.7
+    start_extent: float = 1.1
+    goal_keepout: float = 0.705
+    """A start has at least this distance to the goal, and `hazard_keepout` to the hazard."""
+    hazard_keepout: float = 1.105
+    lidar_bins: int = 16
+    lidar_reach: float = 3.0
+
+    action_size = 2
+    substeps = 10
+
+    def reward(self, x: State, action: Action, x_next: State) -> Scalar:
+        """r = |xy − goal| − |xy' − goal|, and 1 more for reaching it."""
+        before, after = _distance(x[:2], self.goal), _distance(x_next[:2], self.goal)
+        return before - after + jnp.where(after <= self.goal_radius, self.goal_reward, 0.0)
+
+    def cost(self, x: State, action: Action, x_next: State) -> Scalar:
+        """l = 1 if |xy' − hazard| ≤ 0.7, else 0."""
+        return jnp.where(_distance(x_next[:2], self.hazard) <= self.hazard_radius, 1.0, 0.0)
+
+    def terminated(self, x_next: State) -> Bool[Array, ""]:
+        return _distance(x_next[:2], self.goal) <= self.goal_radius
+
+    def start_pose(self, key: PRNGKeyArray) -> tuple[Float[Array, " 2"], Scalar]:
+        """xy ~ U([−1.1, 1.1]²) given that hazard and goal are far enough, and heading ~ U(0, 2π)."""
+
+        def admissible(xy: Float[Array, " 2"]) -> Bool[Array, ""]:
+            clear = _distance(xy, self.hazard) >= self.hazard_keepout
+            return clear & (_distance(xy, self.goal) >= self.goal_keepout)
+
+        def redraw(carry: tuple[PRNGKeyArray, Float[Array, " 2"]]) -> tuple[PRNGKeyArray, Float[Array, " 2"]]:
+            key, draw = jax.random.split(carry[0])
+            return key, jax.random.uniform(draw, (2,), minval=-self.start_extent, maxval=self.start_extent)
+
+        heading_key, key = jax.random.split(key)
+        _, xy = jax.lax.while_loop(lambda carry: ~admissible(carry[1]), redraw, redraw((key, None)))
+        return xy, jax.random.uniform(heading_key, minval=0.0, maxval=2 * jnp.pi)
+
+    def view(
+        self, position: Vector, frame: Matrix, accelerometer: Array, gyro: Vector, velocimeter: Vector
+    ) -> Float[Array, " obs"]:
+        """Accelerometer, goal lidar, gyro, hazard lidar, magnetometer Rᵀ(0, −½, 0), velocimeter; R = `frame`."""
+
+        def seen(place: tuple[float, float]) -> Float[Array, " bins"]:
+            offset = frame.T @ (jnp.asarray([*place, 0.0], position.dtype) - position)
+            return lidar(offset[:2], self.lidar_bins, self.lidar_reach)
+
+        return jnp.concatenate(
+            [accelerometer, seen(self.goal), gyro, seen(self.hazard), -0.5 * frame[1], velocimeter]
+        )
+
+
+    def scenery(self) -> str:
+        """Plane, light, goal and hazard in MuJoCo's format; goal and hazard are sites, which nothing can touch."""
+        (gx, gy), (hx, hy) = self.goal, self.hazard
+        return f"""
+    <light pos="0 0 4" castshadow="false"/>
+    <camera name="above" pos="0 0 5.5"/>
+    <geom name="floor" type="plane" size="3.5 3.5 .1" condim="6" rgba=".85 .87 .9 1"/>
+    <site name="goal" type="cylinder" size="{self.goal_radius} .01" pos="{gx} {gy} .01" rgba=".2 .8 .3 .5"/>
+    <site name="hazard" type="cylinder" size="{self.hazard_radius} .005" pos="{hx} {hy} .005" rgba=".3 .3 .9 .4"/>"""
+
+
+def _distance(xy: Float[Array, " 2"], place: tuple[float, float]) -> Scalar:
+    return jnp.hypot(xy[0] - place[0], xy[1] - place[1])

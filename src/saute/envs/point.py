@@ -1,0 +1,122 @@
+"""The Point: a sphere with a box as its nose, sliding over the plane, pushed forwards and turned about z."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saute.envs.goal import Goal
+from saute.envs.task import Action, Scalar, State
+
+__all__ = ["PointGoal"]
+
+RADIUS, NOSE, NOSE_AT, DENSITY = 0.1, 0.05, 0.1, 1.0
+SPHERE_MASS = DENSITY * 4 / 3 * math.pi * RADIUS**3
+NOSE_MASS = DENSITY * (2 * NOSE) ** 3
+MASS = SPHERE_MASS + NOSE_MASS
+CENTRE = NOSE_MASS * NOSE_AT / MASS
+"""The centre of mass lies this far in front of the centre of the sphere, which is the robot's position."""
+INERTIA = (
+    0.4 * SPHERE_MASS * RADIUS**2
+    + SPHERE_MASS * CENTRE**2
+    + NOSE_MASS * 2 * (2 * NOSE) ** 2 / 12
+    + NOSE_MASS * (NOSE_AT - CENTRE) ** 2
+)
+"""About the vertical through the centre of mass."""
+GEAR, MAX_FORCE = 0.3, 0.05
+DRAG, SPIN_DRAG = 0.01, 0.005
+GRAVITY = 9.81
+
+
+@dataclasses.dataclass(frozen=True)
+class PointGoal(Goal):
+    """Static goal for the Point: x = (x, y, heading, ẋ, ẏ, ω), action = (push, wanted rate of turn / 0.3⁻¹)."""
+
+    timestep: float = 0.002
+
+    state_size = 6
+
+    @property
+    def observation_size(self) -> int:
+        return 12 + 2 * self.lidar_bins
+
+    def start(self, key: PRNGKeyArray) -> State:
+        xy, heading = self.start_pose(key)
+        return jnp.concatenate([xy, heading[None], jnp.zeros(3, xy.dtype)])
+
+    def advance(self, x: State, action: Action) -> State:
+        """v' = v + h (M + hD)⁻¹ (force − D v), q' = q + h v', ten times: MuJoCo's Euler rule with implicit damping."""
+
+        def substep(_: int, x: State) -> State:
+            velocity = x[3:] + self.timestep * _acceleration(x, action, self.timestep)
+            return jnp.concatenate([x[:3] + self.timestep * velocity, velocity])
+
+        return jax.lax.fori_loop(0, self.substeps, substep, x)
+
+    def sense(self, x: State, action: Action) -> Float[Array, " 9"]:
+        """Accelerometer (with gravity), gyro and velocimeter, in the robot's frame."""
+        north, east = jnp.cos(x[2]), jnp.sin(x[2])
+        zero = jnp.zeros_like(north)
+
+        def in_frame(v: Float[Array, " 3"]) -> list[Scalar]:
+            return [north * v[0] + east * v[1], north * v[1] - east * v[0]]
+
+        acceleration = _acceleration(x, action, 0.0)
+        up = jnp.full_like(zero, GRAVITY)
+        return jnp.stack([*in_frame(acceleration), up, zero, zero, x[5], *in_frame(x[3:]), zero])
+
+    def observe(self, x: State, sensors: Float[Array, " 9"]) -> Float[Array, " obs"]:
+        cos, sin, zero = jnp.cos(x[2]), jnp.sin(x[2]), jnp.zeros_like(x[2])
+        frame = jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
+        position = jnp.stack([x[0], x[1], zero + RADIUS])
+        return self.view(position, frame, sensors[:3], sensors[3:6], sensors[6:9])
+
+    def model(self) -> Any:
+        """The Point in MuJoCo; the plane is only scenery, because nothing can press the robot onto it."""
+        import mujoco
+
+        return mujoco.MjModel.from_xml_string(
+            f"""
+<mujoco model="point">
+  <option timestep="{self.timestep}" gravity="0 0 {-GRAVITY}" integrator="Euler"><flag contact="disable"/></option>
+  <worldbody>
+    {self.scenery()}
+    <body name="robot" pos="0 0 {RADIUS}">
+      <joint name="x" type="slide" axis="1 0 0" damping="{DRAG}"/>
+      <joint name="y" type="slide" axis="0 1 0" damping="{DRAG}"/>
+      <joint name="heading" type="hinge" axis="0 0 1" damping="{SPIN_DRAG}"/>
+      <geom type="sphere" size="{RADIUS}" density="{DENSITY}" rgba=".9 .3 .2 1"/>
+      <geom type="box" size="{NOSE} {NOSE} {NOSE}" pos="{NOSE_AT} 0 0" density="{DENSITY}" rgba=".9 .3 .2 1"/>
+      <site name="robot" size=".01"/>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="push" site="robot" gear="{GEAR} 0 0 0 0 0" ctrlrange="-1 1" forcerange="{-MAX_FORCE} {MAX_FORCE}"/>
+    <velocity name="turn" joint="heading" gear="{GEAR}" kv="1" ctrlrange="-1 1" forcerange="{-MAX_FORCE} {MAX_FORCE}"/>
+  </actuator>
+  <sensor>
+    <accelerometer site="robot"/>
+    <gyro site="robot"/>
+    <velocimeter site="robot"/>
+  </sensor>
+</mujoco>
+"""
+        )
+
+
+def _acceleration(x: State, action: Action, h: float) -> Float[Array, " 3"]:
+    """(M + hD)⁻¹ (force − D v), solved in the robot's frame, where only sideways motion and spin are coupled."""
+    cos, sin, (vx, vy, ω) = jnp.cos(x[2]), jnp.sin(x[2]), x[3:]
+    ahead, aside = cos * vx + sin * vy, cos * vy - sin * vx
+    push, turn = jnp.clip(action, -1.0, 1.0)
+    force = GEAR * jnp.clip(push, -MAX_FORCE, MAX_FORCE) - DRAG * ahead + MASS * CENTRE * ω**2
+    torque = GEAR * jnp.clip(turn - GEAR * ω, -MAX_FORCE, MAX_FORCE) - SPIN_DRAG * ω
+    mass, lever, inertia = MASS + h * DRAG, MASS * CENTRE, INERTIA + MASS * CENTRE**2 + h * SPIN_DRAG
+    spin_up = (mass * torque + lever * DRAG * aside) / (mass * inertia - lever**2)
+    forwards, sidewards = force / mass, -(DRAG * aside + lever * spin_up) / mass
+    return jnp.stack([cos * forwards - sin * sidewards, sin * forwards + cos * sidewards, spin_up])

@@ -1,0 +1,106 @@
+"""What a task is, and the one way in which a task becomes an `Env`: physics, then sensors, then the clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from saute.protocol import Step
+
+__all__ = ["Clocked", "Physics", "Task", "TaskEnv"]
+
+State = Float[Array, " state"]
+Action = Float[Array, " action"]
+Sensors = Float[Array, " sensors"]
+Scalar = Float[Array, ""]
+
+
+class Task(Protocol):
+    """Start, observation, reward and cost of one task, as pure functions of its flat physical state x."""
+
+    mode: str
+    horizon: int
+    budget: float
+    unsafe_reward: float
+    state_size: int
+    observation_size: int
+    action_size: int
+
+    def start(self, key: PRNGKeyArray) -> State: ...
+    def observe(self, x: State, sensors: Sensors) -> Float[Array, " obs"]: ...
+    def reward(self, x: State, action: Action, x_next: State) -> Scalar: ...
+    def cost(self, x: State, action: Action, x_next: State) -> Scalar: ...
+    def terminated(self, x_next: State) -> Bool[Array, ""]: ...
+    def model(self) -> Any:
+        """The same physics as a compiled `mujoco.MjModel`, whose sensors are, in order, those of `Physics.sense`."""
+
+    @property
+    def substeps(self) -> int:
+        """MuJoCo steps per action."""
+
+
+class Physics(Protocol):
+    """Analytic dynamics of a task; the action is held during a step and while sensing the new state."""
+
+    def advance(self, x: State, action: Action) -> State: ...
+    def sense(self, x: State, action: Action) -> Sensors: ...
+
+
+class Clocked(NamedTuple):
+    """State of a `TaskEnv`: the physical state and the number of steps already made."""
+
+    physical: State
+    time: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEnv:
+    """A task with analytic physics as a JAX-native `Env`; `truncated` at the horizon, unless terminated."""
+
+    task: Any
+
+    @property
+    def horizon(self) -> int:
+        return self.task.horizon
+
+    @property
+    def budget(self) -> float:
+        return self.task.budget
+
+    @property
+    def unsafe_reward(self) -> float:
+        return self.task.unsafe_reward
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        return spaces.Box(-np.inf, np.inf, (self.task.observation_size,), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        return spaces.Box(-1.0, 1.0, (self.task.action_size,), np.float32)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[Clocked, Float[Array, " obs"]]:
+        return self.start_from(self.task.start(key))
+
+    def start_from(self, x: State) -> tuple[Clocked, Float[Array, " obs"]]:
+        """Begin an episode in the given physical state."""
+        rest = jnp.zeros(self.task.action_size, x.dtype)
+        return Clocked(x, jnp.zeros((), jnp.int32)), self.task.observe(x, self.task.sense(x, rest))
+
+    def step(self, state: Clocked, action: Action, key: PRNGKeyArray | None = None) -> Step:
+        x, time = state.physical, state.time + 1
+        x_next = self.task.advance(x, action)
+        terminated = self.task.terminated(x_next)
+        return Step(
+            state=Clocked(x_next, time),
+            obs=self.task.observe(x_next, self.task.sense(x_next, action)),
+            reward=self.task.reward(x, action, x_next),
+            cost=self.task.cost(x, action, x_next),
+            terminated=terminated,
+            truncated=(time >= self.horizon) & ~terminated,
+        )

@@ -1,0 +1,126 @@
+"""What a user asks of the Sauté transformation, validated once and shared by every form of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Budget", "Options", "Uniform", "as_budget", "options", "uniform"]
+
+Budget = float | Sequence[Any] | np.ndarray
+"""Remaining or initial budget: a number, or one number per constraint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """A budget drawn anew for every episode, d ~ U[low, high]."""
+
+    low: float
+    high: float
+
+
+def uniform(low: float, high: float) -> Uniform:
+    """A budget drawn for every episode, d ~ U[low, high], so that one policy serves every budget in the range."""
+    low, high = (_positive(value, f"saute.uniform's {name}") for name, value in (("low", low), ("high", high)))
+    if low > high:
+        raise ValueError(f"saute.uniform got low={low!r} > high={high!r}; pass the smaller budget first")
+    return Uniform(low, high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The Sauté transformation: budgets in [low, high], as floats for one constraint, as arrays for several."""
+
+    low: Any
+    high: Any
+    reference: Any
+    discount: float
+    unsafe_reward: float
+    augment: bool
+    shape: bool
+    terminate: bool
+
+    @property
+    def several(self) -> bool:
+        return isinstance(self.low, np.ndarray)
+
+    @property
+    def constraints(self) -> int:
+        return len(self.low) if self.several else 1
+
+    @property
+    def budget_shape(self) -> tuple[int, ...]:
+        return (self.constraints,) if self.several else ()
+
+    @property
+    def random(self) -> bool:
+        return bool(np.any(self.low < self.high))
+
+    def draw(self, u: Any) -> Any:
+        """d = low + (high − low) u for u ~ U[0, 1); a fixed budget is returned exactly."""
+        return self.low + (self.high - self.low) * u
+
+
+def options(
+    budget: Any,
+    *,
+    discount: float = 1.0,
+    unsafe_reward: float = 0.0,
+    reference_budget: Any = None,
+    augment: bool = True,
+    shape: bool = True,
+    terminate: bool = False,
+) -> Options:
+    """Validate the arguments that `SauteWrapper`, `SauteVectorWrapper` and `saute.saute` share."""
+    if isinstance(budget, Sequence | np.ndarray) and not isinstance(budget, str) and np.ndim(budget) != 0:
+        if len(budget) == 0:
+            raise ValueError("budget is empty; pass one positive number per constraint")
+        ranges = [_range(b, f"budget[{i}]") for i, b in enumerate(budget)]
+        low, high = (np.array(ends, dtype=np.float64) for ends in zip(*ranges, strict=True))
+    else:
+        low, high = _range(budget, "budget")
+    reference = high if reference_budget is None else as_budget(reference_budget, np.shape(low), "reference_budget")
+    if not _is_number(discount) or not 0.0 < discount <= 1.0:
+        raise ValueError(f"discount={discount!r} is outside (0, 1]; use 1.0 to count every cost fully, as the paper does")
+    if not _is_number(unsafe_reward) or not math.isfinite(unsafe_reward):
+        raise ValueError(f"unsafe_reward={unsafe_reward!r} is not a finite number; use one below every safe reward")
+    flags = {"augment": augment, "shape": shape, "terminate": terminate}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{name}={flag!r} is not a bool; pass True or False")
+    return Options(low, high, reference, float(discount), float(unsafe_reward), **flags)
+
+
+def as_budget(value: Any, shape: tuple[int, ...], name: str) -> Any:
+    """A positive, finite budget as a float (shape ()) or as a new array of the given shape."""
+    if shape == ():
+        return _positive(value, name)
+    try:
+        array = np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), shape))
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r} does not fit shape {shape}; pass one positive number, or one each") from None
+    if not np.all((array > 0) & (array < np.inf)):
+        raise ValueError(f"{name}={value!r} must be positive and finite everywhere, for example {name}=30.0")
+    return array
+
+
+def _range(budget: Any, name: str) -> tuple[float, float]:
+    if isinstance(budget, Uniform):
+        return budget.low, budget.high
+    number = _positive(budget, name)
+    return number, number
+
+
+def _positive(value: Any, name: str) -> float:
+    number = value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
+    if not _is_number(number) or not 0.0 < number < math.inf:
+        raise ValueError(f"{name}={value!r} must be a positive, finite number in the units of the cost, for example 30.0")
+    return float(number)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
