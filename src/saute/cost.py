@@ -24,7 +24,9 @@ def check_source(source: CostSource, constraints: int, several: bool) -> CostSou
         return "costs" if several and source == "cost" else source
     is_keys = isinstance(source, Sequence) and source and all(isinstance(key, str) and key for key in source)
     if not is_keys:
-        raise TypeError(f"cost={source!r} must be an info key, a sequence of keys, or a function of (obs, action, next_obs, info)")
+        raise TypeError(
+            f"cost={source!r} must be an info key, a sequence of keys, or a function of (obs, action, next_obs, info)"
+        )
     if len(source) != constraints or not several:
         raise ValueError(
             f"cost={source!r} names {len(source)} costs for {constraints} budget(s); pass budget=[…] with one number per key"
@@ -43,7 +45,7 @@ def read(source: CostSource, shape: tuple[int, ...], obs: Any, action: Any, next
     return _as_scalar(cost, source) if shape == () else _as_vector(cost, source, shape)
 
 
-def read_batch(source: str | tuple[str, ...], shape: tuple[int, ...], info: Mapping[str, Any], needed: np.ndarray) -> np.ndarray:
+def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mapping[str, Any], needed: np.ndarray) -> np.ndarray:
     """Costs from the info of a vector environment; zero for the environments that are not `needed`."""
     cost = np.zeros((len(needed), *shape))
     if not needed.any():

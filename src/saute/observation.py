@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +19,15 @@ Augment = Callable[[Any, Any], Any]
 def augmentation(space: spaces.Space[Any], constraints: int) -> tuple[spaces.Space[Any], Augment]:
     """The observation space with z in it, and the function (obs, z) → augmented obs, for one or a batch of each.
 
-    z has a last axis of one entry per constraint (a plain number will do for one constraint). It is unclipped: below zero by as much as was overspent, above one when an episode is given a larger budget.
+    z has a last axis of one entry per constraint (a plain number will do for one constraint). It is unclipped: below
+    zero by as much as was overspent, above one when an episode is given a budget larger than the reference.
     """
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        size = space.shape[0]
         dtype = space.dtype if np.issubdtype(space.dtype, np.floating) else np.result_type(space.dtype, np.float32)
         unbounded = np.full(constraints, np.inf, dtype)
         low, high = np.append(space.low.astype(dtype), -unbounded), np.append(space.high.astype(dtype), unbounded)
-        return spaces.Box(low, high, dtype=dtype.type), _appender(space.shape[0], constraints, dtype)
+        return spaces.Box(low, high, dtype=dtype.type), functools.partial(_append, size, size + constraints, dtype)
     z_space = spaces.Box(-np.inf, np.inf, (constraints,), np.float32)
     if not isinstance(space, spaces.Dict):
         return spaces.Dict({"observation": space, KEY: z_space}), _pair
@@ -33,16 +36,13 @@ def augmentation(space: spaces.Space[Any], constraints: int) -> tuple[spaces.Spa
     return spaces.Dict({**space.spaces, KEY: z_space}), _insert
 
 
-def _appender(size: int, constraints: int, dtype: np.dtype[Any]) -> Augment:
-    total = size + constraints
-
-    def append(obs: Any, z: Any) -> np.ndarray:
-        augmented = np.empty((*np.shape(obs)[:-1], total), dtype)
-        augmented[..., :size] = obs
-        augmented[..., size:] = z
-        return augmented
-
-    return append
+def _append(size: int, total: int, dtype: np.dtype[Any], obs: Any, z: Any) -> np.ndarray:
+    if getattr(obs, "ndim", 1) > 1:
+        return np.concatenate([obs, z], axis=-1, dtype=dtype)
+    augmented = np.empty(total, dtype)
+    augmented[:size] = obs
+    augmented[size:] = z
+    return augmented
 
 
 def _insert(obs: dict[str, Any], z: Any) -> dict[str, Any]:

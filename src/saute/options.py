@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -44,19 +45,19 @@ class Options:
     shape: bool
     terminate: bool
 
-    @property
+    @functools.cached_property
     def several(self) -> bool:
         return isinstance(self.low, np.ndarray)
 
-    @property
+    @functools.cached_property
     def constraints(self) -> int:
         return len(self.low) if self.several else 1
 
-    @property
+    @functools.cached_property
     def budget_shape(self) -> tuple[int, ...]:
         return (self.constraints,) if self.several else ()
 
-    @property
+    @functools.cached_property
     def random(self) -> bool:
         return bool(np.any(self.low < self.high))
 
@@ -76,11 +77,13 @@ def options(
     terminate: bool = False,
 ) -> Options:
     """Validate the arguments that `SauteWrapper`, `SauteVectorWrapper` and `saute.saute` share."""
+    low: Any
+    high: Any
     if isinstance(budget, Sequence | np.ndarray) and not isinstance(budget, str) and np.ndim(budget) != 0:
         if len(budget) == 0:
             raise ValueError("budget is empty; pass one positive number per constraint")
         ranges = [_range(b, f"budget[{i}]") for i, b in enumerate(budget)]
-        low, high = (np.array(ends, dtype=np.float64) for ends in zip(*ranges, strict=True))
+        low, high = np.array(ranges, dtype=np.float64).T
     else:
         low, high = _range(budget, "budget")
     reference = high if reference_budget is None else as_budget(reference_budget, np.shape(low), "reference_budget")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -72,7 +72,7 @@ class SauteVectorWrapper(VectorWrapper):
             space, self._augment = augmentation(env.single_observation_space, self.options.constraints)
             self.single_observation_space = space
             self.observation_space = batch_space(space, env.num_envs)
-        self._remaining: np.ndarray | None = None
+        self._remaining: Any = None
         self._rngs: list[np.random.Generator] = []
 
     def reset(
@@ -86,7 +86,7 @@ class SauteVectorWrapper(VectorWrapper):
         budget, options = take_budget(options, (n, m) if self.options.several else (n,))
         mask = np.array((options or {}).get("reset_mask", np.ones(n, bool)))
         # A copy, since Gymnasium takes the mask out of the options that it is given.
-        obs, info = self.env.reset(seed=seed, options=None if options is None else dict(options))
+        obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
         if first:
             self._remaining = np.full((n, m), np.nan)
             self._episode_cost = np.zeros((n, m))
@@ -117,9 +117,7 @@ class SauteVectorWrapper(VectorWrapper):
         if chosen.terminate:
             terminated = terminated | ~is_safe
             ended = terminated | truncated
-        info = self._masked(
-            info, ~restarted, cost=self._report(cost), task_reward=task_reward.copy(), violated=~is_safe
-        )
+        info = self._masked(info, ~restarted, cost=self._report(cost), task_reward=task_reward.copy(), violated=~is_safe)
         self._masked(info, np.ones_like(ended), remaining=self._report(self._remaining))
         if ended.any():
             self._finish(info, ended, ~is_safe)

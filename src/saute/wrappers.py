@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -97,7 +98,9 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._episode_cost = np.zeros(self.options.constraints) if self.options.several else 0.0
         self._episode_task_return = 0.0
         self._obs = obs
-        return self._observe(obs), {**info, "remaining": self._report(self._remaining)}
+        if self.options.augment:
+            obs = self._augment(obs, B.observe(self._remaining, self.options.reference))
+        return obs, {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self._remaining is None:
@@ -109,25 +112,24 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         chosen = self.options
         cost = read(self._source, chosen.budget_shape, self._obs, action, obs, info)
         remaining = B.spend(self._remaining, cost, chosen.discount)
-        is_safe = bool(np.all(B.safe(remaining))) if chosen.several else B.safe(remaining)
+        is_safe = bool(B.safe(remaining).all()) if chosen.several else B.safe(remaining)
 
         self._remaining, self._obs = remaining, obs
         self._episode_cost = self._episode_cost + cost
         self._episode_task_return += float(task_reward)
-        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
-        terminated = terminated or (chosen.terminate and not is_safe)
-        info = {
-            **info,
-            "cost": cost,
-            "task_reward": task_reward,
-            "remaining": self._report(remaining),
-            "violated": not is_safe,
-        }
+        info = {**info, "cost": cost, "task_reward": task_reward, "remaining": remaining, "violated": not is_safe}
+        if chosen.several:
+            info["remaining"] = remaining.copy()
+        if chosen.terminate and not is_safe:
+            terminated = True
         if terminated or truncated:
             info["episode_cost"] = self._episode_cost
             info["episode_task_return"] = self._episode_task_return
             info["episode_violated"] = not is_safe
-        return self._observe(obs), reward, terminated, truncated, info
+        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
+        if chosen.augment:
+            obs = self._augment(obs, B.observe(remaining, chosen.reference))
+        return obs, reward, terminated, truncated, info
 
     @property
     def remaining(self) -> Any:
@@ -138,14 +140,6 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         if self._rng is None:
             return self.options.draw(0.0)
         return self.options.draw(self._rng.random(self.options.constraints) if self.options.several else self._rng.random())
-
-    def _observe(self, obs: Any) -> Any:
-        if not self.options.augment:
-            return obs
-        return self._augment(obs, B.observe(self._remaining, self.options.reference))
-
-    def _report(self, remaining: Any) -> Any:
-        return remaining.copy() if self.options.several else remaining
 
 
 def take_budget(options: dict[str, Any] | None, shape: tuple[int, ...]) -> tuple[Any, dict[str, Any] | None]:
@@ -166,7 +160,7 @@ def refuse_twice(env: Any) -> None:
 
 def warn_if_normalised() -> None:
     """Warn when the reset comes from an observation normaliser above, whose running statistics would rescale z."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         caller = frame.f_locals.get("self")
         name = type(caller).__name__

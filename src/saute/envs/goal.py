@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saute.envs.task import Action, Scalar, State
 
@@ -75,19 +77,27 @@ class Goal:
         return _distance(x_next[:2], self.goal) <= self.goal_radius
 
     def start_pose(self, key: PRNGKeyArray) -> tuple[Float[Array, " 2"], Scalar]:
-        """xy ~ U([−1.1, 1.1]²) given that hazard and goal are far enough, and heading ~ U(0, 2π)."""
+        """xy ~ U([−1.1, 1.1]²) given that hazard and goal are far enough, and heading ~ U(0, 2π).
 
-        def admissible(xy: Float[Array, " 2"]) -> Bool[Array, ""]:
-            clear = _distance(xy, self.hazard) >= self.hazard_keepout
-            return clear & (_distance(xy, self.goal) >= self.goal_keepout)
+        Only a sixth of the square is admissible, and under `vmap` the unluckiest draw keeps all others waiting, so we
+        propose from the cells of a grid that touch it: the same distribution, five of six proposals accepted.
+        """
+        cells, width = _start_cells(self)
+        corners = jnp.asarray(cells, float)
 
-        def redraw(carry: tuple[PRNGKeyArray, Float[Array, " 2"]]) -> tuple[PRNGKeyArray, Float[Array, " 2"]]:
-            key, draw = jax.random.split(carry[0])
-            return key, jax.random.uniform(draw, (2,), minval=-self.start_extent, maxval=self.start_extent)
+        def propose(count: Int[Array, ""]) -> Float[Array, " 3"]:
+            cell, u, v, turn = jax.random.uniform(jax.random.fold_in(key, count), (4,))
+            corner = corners[(cell * len(cells)).astype(int)]
+            return jnp.stack([corner[0] + width * u, corner[1] + width * v, 2 * jnp.pi * turn])
 
-        heading_key, key = jax.random.split(key)
-        _, xy = jax.lax.while_loop(lambda carry: ~admissible(carry[1]), redraw, redraw((key, None)))
-        return xy, jax.random.uniform(heading_key, minval=0.0, maxval=2 * jnp.pi)
+        def inadmissible(pose: Float[Array, " 3"]) -> Bool[Array, ""]:
+            clear = _distance(pose[:2], self.hazard) >= self.hazard_keepout
+            return ~(clear & (_distance(pose[:2], self.goal) >= self.goal_keepout))
+
+        _, pose = jax.lax.while_loop(
+            lambda carry: inadmissible(carry[1]), lambda carry: (carry[0] + 1, propose(carry[0])), (1, propose(0))
+        )
+        return pose[:2], pose[2]
 
     def view(
         self, position: Vector, frame: Matrix, accelerometer: Array, gyro: Vector, velocimeter: Vector
@@ -112,6 +122,21 @@ class Goal:
     <geom name="floor" type="plane" size="3.5 3.5 .1" condim="6" rgba=".85 .87 .9 1"/>
     <site name="goal" type="cylinder" size="{self.goal_radius} .01" pos="{gx} {gy} .01" rgba=".2 .8 .3 .5"/>
     <site name="hazard" type="cylinder" size="{self.hazard_radius} .005" pos="{hx} {hy} .005" rgba=".3 .3 .9 .4"/>"""
+
+
+@functools.cache
+def _start_cells(task: Goal, cells: int = 64) -> tuple[np.ndarray, float]:
+    """Lower left corners, and the width, of the grid cells which are not wholly inside one of the two keepouts."""
+    edges = np.linspace(-task.start_extent, task.start_extent, cells + 1)
+
+    def reaches(place: tuple[float, float], keepout: float) -> np.ndarray:
+        farthest = [np.maximum(np.abs(edges[:-1] - centre), np.abs(edges[1:] - centre)) for centre in place]
+        return np.hypot(farthest[0][:, None], farthest[1]) >= keepout
+
+    kept = np.argwhere(reaches(task.hazard, task.hazard_keepout) & reaches(task.goal, task.goal_keepout))
+    if not len(kept):
+        raise ValueError(f"no start is {task.hazard_keepout} from the hazard and {task.goal_keepout} from the goal")
+    return edges[kept], edges[1] - edges[0]
 
 
 def _distance(xy: Float[Array, " 2"], place: tuple[float, float]) -> Scalar:

@@ -1,0 +1,37 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: setup demo test lint bench verify fresh clean
+
+setup: $(STAMP)
+
+# torch is pinned because this release has a small CPU build; other specifications pull gigabytes of GPU packages.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable ".[all,clients,dev]"
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+verify: setup
+	SAUTE_VERIFY=1 $(BIN)/python -m pytest tests
+
+fresh:
+	$(PYTHON) tests/fresh_install.py
+
+clean:
+	rm -rf .venv

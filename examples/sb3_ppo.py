@@ -1,0 +1,26 @@
+"""PPO of Stable-Baselines3 keeps its safety budget once the environment is sautéed. Run: python examples/sb3_ppo.py"""
+
+import gymnasium as gym
+from report import BUDGET, Report, compare, evaluate
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+import saute
+
+
+def make(sauted: bool) -> gym.Env:
+    env = gym.make("saute/TwoArms-v0")
+    if sauted:
+        env = saute.SauteWrapper(env, budget=BUDGET)
+    return env
+
+
+def train(steps: int, sauted: bool, seed: int) -> Report:
+    envs = make_vec_env(lambda: make(sauted), n_envs=8, seed=seed)
+    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, learning_rate=3e-3, gamma=0.95, seed=seed, device="cpu")
+    model.learn(steps)
+    return evaluate(lambda obs: model.predict(obs, deterministic=True)[0], make(sauted))
+
+
+if __name__ == "__main__":
+    compare(train, steps=20_000)

@@ -1,0 +1,99 @@
+"""The Car: a box on two driven wheels and a free ball, standing on the plane by contact alone; forwards is −y."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saute.envs.goal import Goal, rotation
+from saute.envs.task import State
+
+__all__ = ["CarGoal"]
+
+HEIGHT = 0.1
+"""Of the body's centre at the start: wheels and ball touch the plane at distance 0, up to rounding."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CarGoal(Goal):
+    """Static goal for the Car: action = torques / 0.02 beyond ±0.02 of the wheels at x < 0 and x > 0.
+
+    x = (position 3, quaternion 4, wheel angles 2, ball quaternion 4; velocity 3 in the world, angular velocity 3 in the
+    robot's frame, wheel speeds 2, ball's angular velocity 3). The physics is MuJoCo's: see `engine.MujocoEngine`.
+    """
+
+    timestep: float = 0.004
+
+    state_size = 24
+
+    @property
+    def observation_size(self) -> int:
+        return 24 + 2 * self.lidar_bins
+
+    def start(self, key: PRNGKeyArray) -> State:
+        xy, heading = self.start_pose(key)
+        zero, one = jnp.zeros_like(heading), jnp.ones_like(heading)
+        body = [xy[0], xy[1], HEIGHT * one, jnp.cos(heading / 2), zero, zero, jnp.sin(heading / 2)]
+        return jnp.stack([*body, zero, zero, one, *[zero] * 14])
+
+    def observe(self, x: State, sensors: Float[Array, " 16"]) -> Float[Array, " obs"]:
+        """The ball's angular velocity and its orientation, as a 3×3 matrix, follow the accelerometer."""
+        touch = jnp.concatenate([sensors[:6], rotation(sensors[6:10]).ravel()])
+        return self.view(x[:3], rotation(x[3:7]), touch, sensors[10:13], sensors[13:16])
+
+    def model(self) -> Any:
+        """The Car in MuJoCo, whose default friction (1, .005, .0001), contact softness and Newton solver we keep."""
+        import mujoco
+
+        return mujoco.MjModel.from_xml_string(
+            f"""
+<mujoco model="car">
+  <option timestep="{self.timestep}" integrator="Euler" solver="Newton" cone="pyramidal"/>
+  <default>
+    <geom condim="6" density="5"/>
+    <joint damping=".001"/>
+    <motor gear="1" ctrlrange="-1 1" forcerange="-.02 .02"/>
+    <default class="shell"><geom type="box" rgba=".9 .3 .2 1"/></default>
+    <default class="wheel"><geom type="cylinder" size=".05" rgba=".2 .2 .2 1"/></default>
+  </default>
+  <worldbody>
+    {self.scenery()}
+    <body name="robot" pos="0 0 {HEIGHT}">
+      <freejoint name="robot"/>
+      <site name="robot" size=".01"/>
+      <geom name="body" class="shell" size=".1 .1 .05"/>
+      <geom name="back bumper" class="shell" size=".1 .01 .05" pos="0 .15 0"/>
+      <geom name="back connector" class="shell" size=".01 .025 .03" pos="0 .125 0"/>
+      <geom name="front bumper" class="shell" size=".05 .01 .05" pos="0 -.165 0"/>
+      <geom name="front connector" class="shell" size=".05 .03 .01" pos="0 -.13 .04"/>
+      <body name="left" pos="-.1 .1 -.05">
+        <joint name="left" type="hinge" axis="1 0 0"/>
+        <geom name="left" class="wheel" fromto="-.005 0 0 -.055 0 0"/>
+      </body>
+      <body name="right" pos=".1 .1 -.05">
+        <joint name="right" type="hinge" axis="1 0 0"/>
+        <geom name="right" class="wheel" fromto=".005 0 0 .055 0 0"/>
+      </body>
+      <body name="rear" pos="0 -.1 -.05">
+        <joint name="rear" type="ball"/>
+        <geom name="rear" type="sphere" size=".05" rgba=".2 .2 .2 1"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="left" joint="left"/>
+    <motor name="right" joint="right"/>
+  </actuator>
+  <sensor>
+    <accelerometer site="robot"/>
+    <ballangvel joint="rear"/>
+    <ballquat joint="rear"/>
+    <gyro site="robot"/>
+    <velocimeter site="robot"/>
+  </sensor>
+</mujoco>
+"""
+        )
