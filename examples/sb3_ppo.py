@@ -17,10 +17,10 @@ def make(sauted: bool) -> gym.Env:
 
 def train(steps: int, sauted: bool, seed: int) -> Report:
     envs = make_vec_env(lambda: make(sauted), n_envs=8, seed=seed)
-    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, learning_rate=3e-3, gamma=0.95, seed=seed, device="cpu")
+    model = PPO("MlpPolicy", envs, n_steps=40, batch_size=64, learning_rate=3e-3, gamma=0.9, seed=seed, device="cpu")
     model.learn(steps)
     return evaluate(lambda obs: model.predict(obs, deterministic=True)[0], make(sauted))
 
 
 if __name__ == "__main__":
-    compare(train, steps=20_000)
+    compare(train, steps=10_000)

@@ -19,7 +19,7 @@ def train(steps: int, sauted: bool, seed: int) -> Report:
         "MlpPolicy",
         make(sauted),
         learning_rate=3e-3,
-        learning_starts=500,
+        learning_starts=300,
         batch_size=128,
         gamma=0.9,
         ent_coef=0.02,
@@ -32,4 +32,4 @@ def train(steps: int, sauted: bool, seed: int) -> Report:
 
 
 if __name__ == "__main__":
-    compare(train, steps=4_000)
+    compare(train, steps=2_000)

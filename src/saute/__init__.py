@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from gymnasium.envs.registration import register
 
 from saute import budget
@@ -10,7 +13,42 @@ from saute.tuples import from_six_tuple, to_six_tuple
 from saute.vector import SauteVectorWrapper
 from saute.wrappers import SauteWrapper
 
-__all__ = ["SauteVectorWrapper", "SauteWrapper", "budget", "from_six_tuple", "to_six_tuple", "uniform"]
+__all__ = [
+    "GymEnv",
+    "GymVectorEnv",
+    "SauteVectorWrapper",
+    "SauteWrapper",
+    "budget",
+    "envs",
+    "from_six_tuple",
+    "saute",
+    "to_six_tuple",
+    "uniform",
+]
 __version__ = "0.1.0"
 
+# Loaded when first used, so that the wrappers need NumPy and Gymnasium only.
+_LAZY = {"GymEnv": "saute.adapters", "GymVectorEnv": "saute.adapters", "saute": "saute.transform", "envs": "saute.envs"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'saute' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    return module if name == "envs" else getattr(module, name)
+
+
+for _id, _name in {
+    "SafePendulum": "pendulum",
+    "SafeDoublePendulum": "double_pendulum",
+    "SafeReacher": "reacher",
+    "StaticPointGoal": "point",
+    "StaticCarGoal": "car",
+}.items():
+    register(
+        f"saute/{_id}-v0",
+        entry_point="saute.envs.register:single",
+        vector_entry_point="saute.envs.register:vector",
+        kwargs={"name": _name},
+    )
 register("saute/TwoArms-v0", entry_point="saute.envs.probes:TwoArms", max_episode_steps=20)

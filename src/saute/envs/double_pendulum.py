@@ -1,4 +1,7 @@
-"""Safe double pendulum: balance two poles on a cart, while angles of the first pole around δ = 25° cost (A4)."""
+"""Safe double pendulum: balance two poles on a cart, while angles of the first one around δ = 25° cost (appendix A4).
+
+The physics is that of Gymnasium's `inverted_double_pendulum.xml`, written out: same numbers, same integrator.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,28 @@ from saute.envs.task import Action, Scalar, State
 
 __all__ = ["DoublePendulum"]
 
-CART = capsule(radius=0.1, length=0.2)
-POLE = capsule(radius=0.045, length=0.6)
 LENGTH = 0.6
-RAIL = 1.0
-MARGIN = 0.01
+CART = capsule(radius=0.1, length=0.2)
+POLE = capsule(radius=0.045, length=LENGTH)
+RAIL, MARGIN = 1.0, 0.01
+"""The cart is pushed back from ±RAIL, beginning MARGIN before it."""
 GEAR = 500.0
 DAMPING = 0.05
-SIDEWAYS, GRAVITY = 1e-5, 9.81
-"""The shipped model really pulls a little along the rail."""
+DRIFT, GRAVITY = 1e-5, 9.81
+"""Gravity along the rail (the shipped model has it, against a perfectly balanced start) and down."""
 TIMESTEP = 0.01
 
 MASS = CART.mass + 2 * POLE.mass
 LOWER_MOMENT, UPPER_MOMENT = 1.5 * POLE.mass * LENGTH, 0.5 * POLE.mass * LENGTH
-"""First moments of mass of the poles about their hinges; the lower one carries the upper one at its end."""
+"""First moments about the hinges; the lower pole carries the mass of the upper one at its end."""
+CROSS_INERTIA = POLE.mass * LENGTH**2 / 2
 UPPER_INERTIA = POLE.inertia + POLE.mass * LENGTH**2 / 4
 LOWER_INERTIA = UPPER_INERTIA + POLE.mass * LENGTH**2
-CROSS_INERTIA = POLE.mass * LENGTH**2 / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class DoublePendulum:
-    """Cart on a rail under two poles, x = (q, q̇), q = (cart, hinge, hinge relative to the first pole), 0 upright."""
+    """Cart on a rail with two poles, x = (q, q̇), q = (position, θ₁, θ₂ relative to the first pole), all 0 upright."""
 
     mode: str = "train"
     horizon: int = 200
@@ -45,7 +48,7 @@ class DoublePendulum:
     unsafe_angle: float = 25.0
     unsafe_width: float = 50.0
     least_height: float = 1.0
-    """The episode ends in failure once the tip is no higher than this; upright it is at 1.2."""
+    """Height of the tip, 1.2 when upright, at and below which the poles have fallen and the episode terminates."""
 
     state_size = 6
     observation_size = 11
@@ -54,31 +57,35 @@ class DoublePendulum:
 
     def start(self, key: PRNGKeyArray) -> State:
         """q ~ U(±0.1), q̇ ~ 0.1 N(0, 1), in training and in test."""
-        position, speed = jax.random.split(key)
-        q = jax.random.uniform(position, (3,), minval=-0.1, maxval=0.1)
-        return jnp.concatenate([q, 0.1 * jax.random.normal(speed, (3,))])
+        for_q, for_speed = jax.random.split(key)
+        q = jax.random.uniform(for_q, (3,), minval=-0.1, maxval=0.1)
+        return jnp.concatenate([q, 0.1 * jax.random.normal(for_speed, (3,))])
 
     def advance(self, x: State, action: Action) -> State:
-        """Five Runge–Kutta steps of 0.01 s in the cart's position and the poles' absolute angles α, β."""
+        """Five Runge–Kutta steps of 0.01 s in the cart's position and the absolute angles of the poles."""
         force = _force(action)
-        q, v = runge_kutta(lambda q, v: _forward(q, v, force)[0], *_absolute(x), TIMESTEP, self.substeps)
-        (s, α, β), (ṡ, α̇, β̇) = q, v
-        return jnp.stack([s, α, β - α, ṡ, α̇, β̇ - α̇])
+
+        def acceleration(pose: Scalars, q: Scalars, v: Scalars) -> Scalars:
+            return _forward(pose, q, v, force)[0]
+
+        (s, α, β), (v, ωα, ωβ) = runge_kutta(_pose, acceleration, *_absolute(x), TIMESTEP, self.substeps)
+        return jnp.stack([s, α, β - α, v, ωα, ωβ - ωα])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 1"]:
         """Size of the force by which the end of the rail pushes the cart back."""
-        return jnp.abs(_forward(*_absolute(x), _force(action))[1])[None]
+        q, v = _absolute(x)
+        return jnp.abs(_forward(_pose(q), q, v, _force(action))[1])[None]
 
     def observe(self, x: State, sensors: Float[Array, " 1"]) -> Float[Array, " 11"]:
-        """(s, sin θ, cos θ, clip(q̇, ±10), clip(constraint force, ±10)); the rail acts on the cart only."""
+        """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)), f the constraint forces: only the rail's, on the cart."""
+        θ, speed = x[1:3], jnp.clip(x[3:], -10.0, 10.0)
         push = jnp.clip(-jnp.sign(x[0]) * sensors, -10.0, 10.0)
-        angles, speed = x[1:3], jnp.clip(x[3:], -10.0, 10.0)
-        return jnp.concatenate([x[:1], jnp.sin(angles), jnp.cos(angles), speed, push, jnp.zeros(2, x.dtype)])
+        return jnp.concatenate([x[:1], jnp.sin(θ), jnp.cos(θ), speed, push, jnp.zeros(2, x.dtype)])
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
-        """r = 1 − (0.01 x² + (y − 2)² + 0.001 θ̇₁² + 0.005 θ̇₂²) / 10 with (x, y) the tip, after the step."""
-        sideways, height = _tip(x_next)
-        loss = 0.01 * sideways**2 + (height - 2.0) ** 2 + 1e-3 * x_next[4] ** 2 + 5e-3 * x_next[5] ** 2
+        """r = 1 − (0.01 x² + (y − 2)² + 0.001 θ̇₁² + 0.005 θ̇₂²) / 10 with the tip at (x, y), after the step."""
+        across, height = _tip(x_next)
+        loss = 0.01 * across**2 + (height - 2.0) ** 2 + 0.001 * x_next[4] ** 2 + 0.005 * x_next[5] ** 2
         return 1.0 - loss / 10.0
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
@@ -105,35 +112,43 @@ def _force(action: Action) -> Scalar:
 
 
 def _absolute(x: State) -> tuple[Scalars, Scalars]:
+    """Position and velocity of x with the upper pole's angle measured from upright, where its inertia is constant."""
     return (x[0], x[1], x[1] + x[2]), (x[3], x[4], x[4] + x[5])
 
 
-def _schur(b: Scalar, c: Scalar, d: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """Inertia of the cart once the poles follow freely, with …"""
-    det = LOWER_INERTIA * UPPER_INERTIA - d**2
-    kα, kβ = (UPPER_INERTIA * b - d * c) / det, (LOWER_INERTIA * c - d * b) / det
-    return MASS - b * kα - c * kβ, kα, kβ, det
+def _pose(q: Scalars) -> Scalars:
+    _, α, β = q
+    return jnp.sin(α), jnp.cos(α), jnp.sin(β), jnp.cos(β)
 
 
-WEIGHT = 1.0 / _schur(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
+def _cart_inertia(lower: Scalar, upper: Scalar, cross: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Inertia of the cart if the poles follow freely, their angular accelerations −k per unit of its own, and det C.
+
+    M = [[m, bᵀ], [b, C]] with b = (lower, upper) and C = [[I₁, cross], [cross, I₂]]: k = C⁻¹b and m − bᵀk.
+    """
+    det = LOWER_INERTIA * UPPER_INERTIA - cross**2
+    kα = (UPPER_INERTIA * lower - cross * upper) / det
+    kβ = (LOWER_INERTIA * upper - cross * lower) / det
+    return MASS - lower * kα - upper * kβ, kα, kβ, det
 
 
-def _forward(q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
-    (s, α, β), (ṡ, α̇, β̇) = q, v
-    sinα, cosα, sinβ, cosβ = jax.lax.optimization_barrier((jnp.sin(α), jnp.cos(α), jnp.sin(β), jnp.cos(β)))
-    b, c = LOWER_MOMENT * cosα, UPPER_MOMENT * cosβ
-    d = CROSS_INERTIA * (cosα * cosβ + sinα * sinβ)
-    twist = CROSS_INERTIA * (sinα * cosβ - cosα * sinβ)
-    inertia, kα, kβ, det = _schur(b, c, d)
-    τ = -DAMPING * (β̇ - α̇)
-    fs = force - DAMPING * ṡ + MASS * SIDEWAYS + LOWER_MOMENT * sinα * α̇**2 + UPPER_MOMENT * sinβ * β̇**2
-    fα = -DAMPING * α̇ - τ + LOWER_MOMENT * (GRAVITY * sinα + SIDEWAYS * cosα) - twist * β̇**2
-    fβ = τ + UPPER_MOMENT * (GRAVITY * sinβ + SIDEWAYS * cosβ) + twist * α̇**2
+RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
+"""Inverse inertia of the cart with upright poles, MuJoCo's `dof_invweight0`."""
+
+
+def _forward(pose: Scalars, q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
+    """Accelerations M(q)⁻¹(F(q, q̇) + push) under a force on the cart, and the push of the rail's ends."""
+    sα, cα, sβ, cβ = pose
+    (s, _, _), (v, ωα, ωβ) = q, v
+    cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)
+    inertia, kα, kβ, det = _cart_inertia(LOWER_MOMENT * cα, UPPER_MOMENT * cβ, cross)
+    drag = DAMPING * (ωβ - ωα)
+    fα = drag - DAMPING * ωα + LOWER_MOMENT * (GRAVITY * sα + DRIFT * cα) - swing * ωβ**2
+    fβ = -drag + UPPER_MOMENT * (GRAVITY * sβ + DRIFT * cβ) + swing * ωα**2
+    fs = force - DAMPING * v + MASS * DRIFT + LOWER_MOMENT * sα * ωα**2 + UPPER_MOMENT * sβ * ωβ**2
     free = (fs - kα * fα - kβ * fβ) / inertia
-    push = limit_force(s, ṡ, free, inertia, WEIGHT, RAIL, MARGIN)
+    push = limit_force(s, v, free, inertia, RAIL_WEIGHT, RAIL, MARGIN)
     a = free + push / inertia
-    return (
-        a,
-        (UPPER_INERTIA * fα - d * fβ) / det - kα * a,
-        (LOWER_INERTIA * fβ - d * fα) / det - kβ * a,
-    ), push
+    aα = (UPPER_INERTIA * fα - cross * fβ) / det - kα * a
+    aβ = (LOWER_INERTIA * fβ - cross * fα) / det - kβ * a
+    return (a, aα, aβ), push

@@ -16,7 +16,7 @@ Sensed = Float[np.ndarray, "batch sensors"]
 
 
 class MujocoEngine:
-    """`Physics` of any task by `mujoco.rollout`: float64, batched, threaded; a pure function of state and action.
+    """Physics of any task by `mujoco.rollout`: float64, batched, threaded; a pure function of state and action.
 
     The constraint solver starts from zero at every call, so neither the batch, nor the thread, nor the past matters.
     """
@@ -27,43 +27,48 @@ class MujocoEngine:
         self.task = task
         self.threads = threads
         self.model = task.model()
-        self.state_size = self.model.nq + self.model.nv
-        if mj_stateSize(self.model, mjtState.mjSTATE_FULLPHYSICS.value) != 1 + self.state_size:
-            raise ValueError(f"{task}: the state of its model must be (qpos, qvel), without activations or plugins")
+        self._size = 1 + self.model.nq + self.model.nv
+        if mj_stateSize(self.model, mjtState.mjSTATE_FULLPHYSICS.value) != self._size:
+            raise ValueError(f"the model of {task} has more state than qpos and qvel: remove activations and plugins")
         self._pool: Any = None
-        self._buffers = self._allocate(0)
+        self._outputs: tuple[np.ndarray, np.ndarray] | None = None
 
     def advance(self, x: States, action: Actions) -> tuple[States, Sensed]:
         """The states after the task's substeps, and what is sensed there while the action is still held."""
-        substeps = self.task.substeps
-        # MuJoCo senses before it moves, hence one more substep: its sensors belong to the state which we return.
-        states, sensors = self._roll(x, action, substeps + 1)
-        return states[:, substeps - 1, 1:].copy(), sensors[:, substeps].copy()
+        last = self.task.substeps
+        if self._outputs is None or len(self._outputs[0]) != len(x):
+            self._outputs = tuple(np.empty((len(x), last + 1, n)) for n in (self._size, self.model.nsensordata))
+        # MuJoCo senses before it moves: the sensors of one more substep are those of the state that we return.
+        states, sensors = self._roll(x, action, *self._outputs)
+        return states[:, last - 1, 1:].copy(), sensors[:, last].copy()
 
     def sense(self, x: States, action: Actions) -> Sensed:
         """What is sensed in the states x while the action is held."""
-        return self._roll(x, action, 1)[1][:, 0].copy()
+        shape = (len(x), 1)
+        return self._roll(x, action, np.empty((*shape, self._size)), np.empty((*shape, self.model.nsensordata)))[1][:, 0]
 
     def close(self) -> None:
-        """End the threads; the next use of the engine starts new ones."""
+        """End the threads; using the engine again starts new ones."""
         if self._pool is not None:
-            self._pool[0].close()
+            self._pool.close()
             self._pool = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MujocoEngine, (self.task, self.threads)
 
-    def _roll(self, x: States, action: Actions, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        from mujoco import MjData, mjtState
-        from mujoco.rollout import Rollout
-
-        count = len(x)
+    def _roll(
+        self, x: States, action: Actions, states: np.ndarray, sensors: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hold the actions from the states x, at time 0, for as many MuJoCo steps as the outputs have rows."""
         if self._pool is None:
+            from mujoco import MjData
+            from mujoco.rollout import Rollout
+
             threads = self.threads or len(os.sched_getaffinity(0))
-            self._pool = Rollout(nthread=threads), [MjData(self.model) for _ in range(threads)]
-        if len(self._buffers[0]) < count:
-            self._buffers = self._allocate(count)
-        start, control, warm, states, sensors = (buffer[:count] for buffer in self._buffers)
-        start[:, 1:] = x
-        control[:] = np.clip(action, -1.0, 1.0)[:, None]
-        ...
+            self._pool, self._data = Rollout(nthread=threads), [MjData(self.model) for _ in range(threads)]
+        start = np.concatenate([np.zeros((len(x), 1)), x], axis=1)
+        control = np.clip(np.asarray(action, float), -1.0, 1.0)[:, None]
+        warmstart = np.zeros((len(x), self.model.nv))
+        return self._pool.rollout(
+            self.model, self._data, start, control, initial_warmstart=warmstart, state=states, sensordata=sensors
+        )

@@ -1,0 +1,26 @@
+"""PPO of SBX (Stable-Baselines3 in JAX) keeps its safety budget on a sautéed environment. Run: python examples/sbx_ppo.py"""
+
+import gymnasium as gym
+from report import BUDGET, Report, compare, evaluate
+from sbx import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+import saute
+
+
+def make(sauted: bool) -> gym.Env:
+    env = gym.make("saute/TwoArms-v0")
+    if sauted:
+        env = saute.SauteWrapper(env, budget=BUDGET)
+    return env
+
+
+def train(steps: int, sauted: bool, seed: int) -> Report:
+    envs = make_vec_env(lambda: make(sauted), n_envs=8, seed=seed)
+    model = PPO("MlpPolicy", envs, n_steps=40, batch_size=64, learning_rate=3e-3, gamma=0.9, seed=seed)
+    model.learn(steps)
+    return evaluate(lambda obs: model.predict(obs, deterministic=True)[0], make(sauted))
+
+
+if __name__ == "__main__":
+    compare(train, steps=10_000)

@@ -1,0 +1,164 @@
+"""Many copies of one environment behind one call, on the host: compiled JAX or real MuJoCo, always in float64."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saute.envs.engine import MujocoEngine
+from saute.envs.task import Clocked, TaskEnv
+from saute.protocol import Env, Step
+
+__all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
+
+double = functools.partial(jax.enable_x64, True)
+
+
+class Keyed(NamedTuple):
+    """State of a batch: one random key and one state per environment."""
+
+    keys: Any
+    state: Any
+
+
+def keys_of(seeds: list[int]) -> jax.Array:
+    """One random key per seed, as raw data: typed keys would cost every call several times the step itself."""
+    with double():
+        return jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds))
+
+
+def merge(mask: np.ndarray, new: Any, old: Any) -> Any:
+    """New entries of a batch where the mask is set, old ones elsewhere."""
+
+    def pick(fresh: Any, kept: Any) -> Any:
+        library = np if isinstance(fresh, np.ndarray) else jnp
+        return library.where(mask.reshape(-1, *(1,) * (fresh.ndim - 1)), fresh, kept)
+
+    with double():
+        return jax.tree.map(pick, new, old)
+
+
+class JaxBatch:
+    """A batch of any JAX-native `Env`, one compiled call per step."""
+
+    def __init__(self, env: Env):
+        self.env = env
+        self._restart = jax.jit(jax.vmap(functools.partial(_restart, env)))
+        self._step = jax.jit(jax.vmap(functools.partial(_step, env)))
+        self._place = jax.jit(jax.vmap(env.start_from)) if isinstance(env, TaskEnv) else None
+
+    def begin(self, seeds: list[int]) -> tuple[Keyed, np.ndarray]:
+        """Fresh episodes, each from its own seed."""
+        keys = keys_of(seeds)
+        with double():
+            state, obs = jax.eval_shape(jax.vmap(lambda key: self.env.reset(jax.random.wrap_key_data(key))), keys)
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (state, obs))
+        return self.restart(Keyed(keys, empty[0]), np.array(empty[1]), np.ones(len(seeds), bool))
+
+    def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
+        """Fresh episodes where the mask is set; all else stays as it is."""
+        with double():
+            batch, obs = self._restart(batch, obs, mask)
+        return batch, np.array(obs)
+
+    def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
+        """Episodes that begin in the given physical states."""
+        if self._place is None:
+            raise ValueError(f'{type(self.env).__name__} cannot start from a physical state; reset it without options["state"]')
+        with double():
+            state, obs = self._place(jnp.asarray(x))
+        return Keyed(batch.keys, merge(mask, state, batch.state)), np.array(obs)
+
+    def step(self, batch: Keyed, actions: np.ndarray) -> tuple[Keyed, Step]:
+        with double():
+            keys, step = self._step(batch, actions)
+        return Keyed(keys, step.state), _on_host(step)
+
+    def physical(self, batch: Keyed) -> np.ndarray:
+        """The physical states x, one row per environment."""
+        return np.array(batch.state.physical)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MujocoBatch:
+    """A batch of a task whose physics is real MuJoCo; starts, observations, rewards and costs stay the task's."""
+
+    def __init__(self, env: TaskEnv):
+        self.env = env
+        self.engine = MujocoEngine(env.task)
+        self._start = jax.jit(jax.vmap(functools.partial(_start, env.task)))
+        self._observe = jax.jit(jax.vmap(env.task.observe))
+        self._judge = jax.jit(jax.vmap(functools.partial(_judge, env.task)))
+
+    def begin(self, seeds: list[int]) -> tuple[Keyed, np.ndarray]:
+        n, task = len(seeds), self.env.task
+        empty = Clocked(np.zeros((n, task.state_size)), np.zeros(n, np.int32))
+        return self.restart(Keyed(keys_of(seeds), empty), np.zeros((n, task.observation_size)), np.ones(n, bool))
+
+    def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
+        with double():
+            keys, x = self._start(batch.keys)
+        batch, fresh = self.place(Keyed(merge(mask, keys, batch.keys), batch.state), np.asarray(x), mask)
+        return batch, np.where(mask[:, None], fresh, obs)
+
+    def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
+        x = np.where(mask[:, None], x, batch.state.physical)
+        sensors = np.zeros((len(x), self.engine.model.nsensordata))
+        sensors[mask] = self.engine.sense(x[mask], np.zeros((int(mask.sum()), self.env.task.action_size)))
+        with double():
+            obs = self._observe(x, sensors)
+        return Keyed(batch.keys, Clocked(x, np.where(mask, 0, batch.state.time))), np.array(obs)
+
+    def step(self, batch: Keyed, actions: np.ndarray) -> tuple[Keyed, Step]:
+        x, time = batch.state.physical, batch.state.time + 1
+        x_next, sensors = self.engine.advance(x, actions)
+        with double():
+            obs, reward, cost, terminated, truncated = map(np.array, self._judge(x, actions, x_next, sensors, time))
+        state = Clocked(x_next, time)
+        return Keyed(batch.keys, state), Step(state, obs, reward, cost, terminated, truncated)
+
+    def physical(self, batch: Keyed) -> np.ndarray:
+        return batch.state.physical.copy()
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _restart(env: Env, batch: Keyed, obs: Any, fresh: Any) -> tuple[Keyed, Any]:
+    key, draw = _split(batch.keys)
+    state, first = env.reset(draw)
+    reset = (Keyed(key, state), first)
+    return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), reset, (batch, obs))
+
+
+def _step(env: Env, batch: Keyed, action: Any) -> tuple[Any, Step]:
+    key, draw = _split(batch.keys)
+    return key, env.step(batch.state, action, draw)
+
+
+def _start(task: Any, key: Any) -> tuple[Any, Any]:
+    key, draw = _split(key)
+    return key, task.start(draw)
+
+
+def _judge(task: Any, x: Any, action: Any, x_next: Any, sensors: Any, time: Any) -> tuple[Any, ...]:
+    terminated = task.terminated(x_next)
+    truncated = (time >= task.horizon) & ~terminated
+    reward, cost = task.reward(x, action, x_next), task.cost(x, action, x_next)
+    return task.observe(x_next, sensors), reward, cost, terminated, truncated
+
+
+def _on_host(step: Step) -> Step:
+    return Step(step.state, *map(np.array, step[1:]))
+
+
+def _split(data: Any) -> tuple[Any, Any]:
+    """The stream's next raw key, and a typed key to draw from."""
+    key, draw = jax.random.split(jax.random.wrap_key_data(data))
+    return jax.random.key_data(key), draw

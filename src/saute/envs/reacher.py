@@ -1,0 +1,141 @@
+"""Safe reacher: stretch a two-link arm towards a far goal, while the way there costs (appendix A4).
+
+The physics is that of Gymnasium's `reacher.xml`, written out: same numbers, same integrator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saute.envs.rigid import Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sphere
+from saute.envs.task import Action, Scalar, State
+
+__all__ = ["Reacher"]
+
+LENGTH, TIP_LENGTH = 0.1, 0.11
+"""From shoulder to elbow, and from there to the fingertip, just beyond the second link's end."""
+HEIGHT = 0.01
+LINK = capsule(radius=0.01, length=LENGTH)
+TIP = sphere(radius=0.01)
+ARMATURE = 1.0
+DAMPING = 1.0
+GEAR = 200.0
+ELBOW_BOUND = 3.0
+TARGET_BOUND = 0.27
+TIMESTEP = 0.01
+
+LOWER_MOMENT = LINK.mass * LENGTH / 2 + TIP.mass * TIP_LENGTH
+LOWER_INERTIA = LINK.inertia + LINK.mass * LENGTH**2 / 4 + TIP.inertia + TIP.mass * TIP_LENGTH**2
+"""Of the second link with the fingertip, about the elbow."""
+UPPER_INERTIA = LINK.inertia + LINK.mass * LENGTH**2 / 4 + (LINK.mass + TIP.mass) * LENGTH**2
+"""Of the first link about the shoulder, with the mass it carries at the elbow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reacher:
+    """Arm in the plane and a sliding target, x = (q, q̇), q = (shoulder, elbow, target x, target y)."""
+
+    mode: str = "train"
+    horizon: int = 50
+    budget: float = 10.0
+    unsafe_reward: float = -3.75
+    goal: tuple[float, float] = (1.0, 1.0)
+    """The constant point to reach for, and where the moving target starts, beyond the limits that then catch it."""
+    hazard_centre: tuple[float, float, float] = (0.5, 0.5, 0.0)
+    """The paper prints (1, 1, 0.01), with `hazard_slope=50`: out of reach by 0.7, so that nothing ever costs."""
+    hazard_radius: float = 0.5
+    hazard_cost: float = 100.0
+    hazard_slope: float = 200.0
+
+    state_size = 8
+    observation_size = 11
+    action_size = 2
+    substeps = 2
+
+    def start(self, key: PRNGKeyArray) -> State:
+        """q ~ U(±0.1), q̇ ~ U(±0.005), target at rest on the goal, in training and in test."""
+        u = jax.random.uniform(key, (4,), minval=-1.0, maxval=1.0)
+        return jnp.stack([0.1 * u[0], 0.1 * u[1], *self.goal, 0.005 * u[2], 0.005 * u[3], 0.0, 0.0])
+
+    def advance(self, x: State, action: Action) -> State:
+        """Two Runge–Kutta steps of 0.01 s."""
+        torque = GEAR * jnp.clip(action, -1.0, 1.0)
+
+        def acceleration(pose: Scalars, q: Scalars, v: Scalars) -> Scalars:
+            arm = _arm_acceleration(pose, q[:2], v[:2], tuple(torque))
+            return *arm, _target_acceleration(q[2], v[2]), _target_acceleration(q[3], v[3])
+
+        q, v = runge_kutta(_pose, acceleration, tuple(x[:4]), tuple(x[4:]), TIMESTEP, self.substeps)
+        return jnp.stack([*q, *v])
+
+    def sense(self, x: State, action: Action) -> Float[Array, " 0"]:
+        return x[:0]
+
+    def observe(self, x: State, sensors: Float[Array, " 0"]) -> Float[Array, " 11"]:
+        """(cos q, sin q, target joints, q̇, fingertip − goal); the last entry is a height difference, always 0."""
+        arm, offset = x[:2], jnp.stack([*self._offset(x), 0.0])
+        return jnp.concatenate([jnp.cos(arm), jnp.sin(arm), x[2:4], x[4:6], offset])
+
+    def reward(self, x: State, action: Action, x_next: State) -> Scalar:
+        """r = −‖fingertip − goal‖ − ‖a‖², before the step."""
+        dx, dy = self._offset(x)
+        return -jnp.sqrt(dx**2 + dy**2) - jnp.sum(action**2)
+
+    def cost(self, x: State, action: Action, x_next: State) -> Scalar:
+        """l = 100 − 200 ‖fingertip − centre‖ closer than 0.5 to the centre of the hazard, else 0, after the step."""
+        tip = (*_fingertip(x_next), HEIGHT)
+        distance = jnp.sqrt(sum((p - c) ** 2 for p, c in zip(tip, self.hazard_centre, strict=True)))
+        return jnp.where(distance < self.hazard_radius, self.hazard_cost - self.hazard_slope * distance, 0.0)
+
+    def terminated(self, x_next: State) -> jax.Array:
+        return jnp.zeros((), bool)
+
+    def model(self) -> Any:
+        return gymnasium_spec("reacher.xml").compile()
+
+    def _offset(self, x: State) -> tuple[Scalar, Scalar]:
+        across, along = _fingertip(x)
+        return across - self.goal[0], along - self.goal[1]
+
+
+def _fingertip(x: State) -> tuple[Scalar, Scalar]:
+    α, β = x[0], x[0] + x[1]
+    return LENGTH * jnp.cos(α) + TIP_LENGTH * jnp.cos(β), LENGTH * jnp.sin(α) + TIP_LENGTH * jnp.sin(β)
+
+
+def _pose(q: Scalars) -> Scalars:
+    return jnp.sin(q[1]), jnp.cos(q[1])
+
+
+def _elbow_inertia(cos: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """Inertia of the elbow if the shoulder follows freely, m₂₂ − m₁₂²/m₁₁, and m₁₂/m₁₁, m₁₁."""
+    coupling = LOWER_INERTIA + LENGTH * LOWER_MOMENT * cos
+    shoulder = ARMATURE + UPPER_INERTIA + LENGTH * LOWER_MOMENT * cos + coupling
+    k = coupling / shoulder
+    return ARMATURE + LOWER_INERTIA - k * coupling, k, shoulder
+
+
+ELBOW_WEIGHT = 1.0 / _elbow_inertia(1.0)[0]
+"""Inverse inertia of the elbow with the arm stretched, MuJoCo's `dof_invweight0`."""
+
+
+def _arm_acceleration(pose: Scalars, q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
+    """q̈ = M(q)⁻¹(τ − q̇ − C(q, q̇)q̇) with the elbow kept within ±3; gravity is across the plane."""
+    sin, cos = pose
+    inertia, k, shoulder = _elbow_inertia(cos)
+    swing = LENGTH * LOWER_MOMENT * sin
+    f0 = torque[0] - DAMPING * v[0] + swing * v[1] * (2 * v[0] + v[1])
+    f1 = torque[1] - DAMPING * v[1] - swing * v[0] ** 2
+    free = (f1 - k * f0) / inertia
+    elbow = free + limit_force(q[1], v[1], free, inertia, ELBOW_WEIGHT, ELBOW_BOUND, 0.0) / inertia
+    return f0 / shoulder - k * elbow, elbow
+
+
+def _target_acceleration(q: Scalar, v: Scalar) -> Scalar:
+    """Free, except for the limits ±0.27 of its slides, which accelerate it the same whatever its mass: here 1."""
+    return limit_force(q, v, 0.0, 1.0, 1.0, TARGET_BOUND, 0.0)

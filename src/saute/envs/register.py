@@ -1,0 +1,46 @@
+"""Gymnasium's entry points of the five tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saute.envs import TASKS, make_task, nearest
+
+__all__ = ["single", "vector"]
+
+
+def single(name: str, mode: str = "train", engine: str | None = None, render_mode: str | None = None, **parameters: Any) -> Any:
+    """A task as a `gymnasium.Env`: `gym.make("saute/SafePendulum-v0", mode="test", engine="jax")`."""
+    batch = _batch(name, mode, engine, parameters)
+    from saute.adapters import GymEnv
+
+    return GymEnv(batch, nearest(render_mode, (None, *GymEnv.metadata["render_modes"]), "render_mode"))
+
+
+def vector(
+    name: str,
+    num_envs: int,
+    mode: str = "train",
+    engine: str | None = None,
+    autoreset_mode: Any = "NextStep",
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+    **parameters: Any,
+) -> Any:
+    """A task as a batched `gymnasium.vector.VectorEnv`: `gym.make_vec("saute/SafePendulum-v0", num_envs=64)`."""
+    if max_episode_steps is not None:
+        parameters["horizon"] = max_episode_steps
+    batch = _batch(name, mode, engine, parameters)
+    from saute.adapters import GymVectorEnv
+
+    return GymVectorEnv(batch, num_envs, autoreset_mode, render_mode)
+
+
+def _batch(name: str, mode: str, engine: str | None, parameters: dict[str, Any]) -> Any:
+    engines = TASKS[name][2]
+    engine = nearest(engines[0] if engine is None else engine, engines, f"engine of {name}")
+    task = make_task(name, mode, **parameters)
+    from saute.envs.batch import JaxBatch, MujocoBatch
+    from saute.envs.task import TaskEnv
+
+    return (JaxBatch if engine == "jax" else MujocoBatch)(TaskEnv(task))
