@@ -17,7 +17,7 @@ def make(sauted: bool) -> gym.Env:
 
 def train(steps: int, sauted: bool, seed: int) -> Report:
     envs = make_vec_env(lambda: make(sauted), n_envs=8, seed=seed)
-    model = TRPO("MlpPolicy", envs, n_steps=40, batch_size=64, target_kl=0.05, learning_rate=3e-3, gamma=0.9, seed=seed, device="cpu")
+    model = TRPO("MlpPolicy", envs, n_steps=40, batch_size=64, target_kl=0.05, gamma=0.9, seed=seed, device="cpu")
     model.learn(steps)
     return evaluate(lambda obs: model.predict(obs, deterministic=True)[0], make(sauted))
 

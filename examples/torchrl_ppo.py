@@ -6,7 +6,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from report import BUDGET, Report, compare, evaluate
 from tensordict.nn import AddStateIndependentNormalScale, TensorDictModule
 from torch import nn
-from torchrl.envs import GymWrapper
+from torchrl.collectors import Collector
+from torchrl.envs import GymWrapper, InitTracker, TransformedEnv
 from torchrl.modules import MLP, IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
@@ -24,7 +25,8 @@ def make(sauted: bool) -> gym.Env:
 def train(steps: int, sauted: bool, seed: int) -> Report:
     torch.manual_seed(seed)
     # TorchRL resets its environments itself, so that the last observation of an episode keeps its own remaining budget.
-    envs = GymWrapper(SyncVectorEnv([lambda: make(sauted)] * 8, autoreset_mode=AutoresetMode.DISABLED))
+    envs = SyncVectorEnv([lambda: make(sauted)] * 8, autoreset_mode=AutoresetMode.DISABLED)
+    envs = TransformedEnv(GymWrapper(envs), InitTracker())
     envs.set_seed(seed)
     net = {"num_cells": [64, 64], "activation_class": nn.Tanh}
     mean = nn.Sequential(MLP(out_features=1, **net), AddStateIndependentNormalScale(1))
@@ -40,9 +42,7 @@ def train(steps: int, sauted: bool, seed: int) -> Report:
     loss = ClipPPOLoss(actor, critic, entropy_coeff=0.0, normalize_advantage=True)
     optimiser = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
-    for _ in range(-(-steps // 320)):
-        with torch.no_grad():
-            data = envs.rollout(40, actor, break_when_any_done=False)
+    for data in Collector(envs, actor, frames_per_batch=320, total_frames=steps):
         for _ in range(10):
             with torch.no_grad():
                 advantage(data)
@@ -58,4 +58,4 @@ def train(steps: int, sauted: bool, seed: int) -> Report:
 
 
 if __name__ == "__main__":
-    compare(train, steps=10_000)
+    compare(train, steps=9_600)

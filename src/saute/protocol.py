@@ -1,24 +1,24 @@
-"""The types that flow between environments, transforms and learners, and nothing else."""
+"""The types that flow between environments, collectors and learners, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-__all__ = ["Env", "Step"]
+__all__ = ["Env", "Episodes", "Step", "Transition"]
 
 
 class Step(NamedTuple):
     """One transition of an `Env`; `terminated` has no future value, `truncated` only ran out of time."""
 
     state: Any
-    obs: Float[Array, " obs"]
-    reward: Float[Array, ""]
-    cost: Float[Array, "*constraint"]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
+    obs: Float[Array, "*batch obs"]
+    reward: Float[Array, "*batch"]
+    cost: Float[Array, "*batch_constraint"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
 
 
 @runtime_checkable
@@ -34,3 +34,25 @@ class Env(Protocol):
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " obs"]]: ...
     def step(self, state: Any, action: Float[Array, " action"], key: PRNGKeyArray) -> Step: ...
+
+
+class Transition(NamedTuple):
+    """What a learner sees, time × environment: `next_obs` is the episode's own, never that of the next reset."""
+
+    obs: Float[Array, "time env obs"]
+    action: Float[Array, "time env action"]
+    reward: Float[Array, "time env"]
+    cost: Float[Array, "time env *constraint"]
+    next_obs: Float[Array, "time env obs"]
+    terminated: Bool[Array, "time env"]
+    truncated: Bool[Array, "time env"]
+    extras: Any
+
+
+class Episodes(NamedTuple):
+    """Sums over each episode up to every step, time × environment; those where `ended` holds are whole episodes."""
+
+    ended: Bool[Array, "time env"]
+    task_return: Float[Array, "time env"]
+    cost: Float[Array, "time env *constraint"]
+    length: Int[Array, "time env"]

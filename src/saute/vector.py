@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from saute import budget as B
 from saute.cost import CostSource, check_batch, check_source, read_batch
+from saute.gauge import paint
 from saute.observation import augmentation
 from saute.options import options
 from saute.wrappers import refuse_twice, take_budget, warn_if_normalised
@@ -123,6 +124,14 @@ class SauteVectorWrapper(VectorWrapper):
             self._finish(info, ended, ~is_safe)
         self._obs, self._ended = obs, ended
         return self._observe(obs), reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """The pictures of the environments, with a gauge of the remaining budget on each RGB frame."""
+        frames = self.env.render()
+        if frames is None or self._remaining is None:
+            return frames
+        levels = B.observe(self._remaining, self.options.reference)
+        return tuple(paint(f, z) if isinstance(f, np.ndarray) else f for f, z in zip(frames, levels, strict=True))
 
     @property
     def remaining(self) -> Any:

@@ -13,6 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from saute import budget as B
 from saute.cost import CostSource, check_source, read
+from saute.gauge import paint
 from saute.observation import KEY, augmentation
 from saute.options import as_budget, options
 
@@ -84,6 +85,8 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._remaining: Any = None
         self._obs: Any = None
         self._rng: np.random.Generator | None = None
+        if env.render_mode == "human" and hasattr(env.unwrapped, "overlay"):
+            env.unwrapped.overlay = self._with_gauge
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with its full budget; `options={"budget": d}` chooses the budget of this episode."""
@@ -131,10 +134,20 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             obs = self._augment(obs, B.observe(remaining, chosen.reference))
         return obs, reward, terminated, truncated, info
 
+    def render(self) -> Any:
+        """The environment's own picture, with a gauge of the remaining budget if it is an RGB frame."""
+        frame = self.env.render()
+        return self._with_gauge(frame) if isinstance(frame, np.ndarray) else frame
+
     @property
     def remaining(self) -> Any:
         """Remaining budget w in units of the cost, or None before the first reset."""
         return self._remaining
+
+    def _with_gauge(self, frame: np.ndarray) -> np.ndarray:
+        if self._remaining is None:
+            return frame
+        return paint(frame, B.observe(self._remaining, self.options.reference))
 
     def _draw(self) -> Any:
         if self._rng is None:

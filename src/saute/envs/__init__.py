@@ -60,9 +60,10 @@ def nearest(name: Any, known: Any, what: str) -> Any:
     """The name itself if it is known, else an error that suggests the most similar one."""
     if name in tuple(known):
         return name
-    similar = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {similar[0]!r}?" if similar else ""
-    raise ValueError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")
+    names = [str(one) for one in known]
+    similar = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else "."
+    raise ValueError(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")
 
 
 def _native(name: str, mode: str, parameters: dict[str, Any]) -> TaskEnv:

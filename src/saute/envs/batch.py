@@ -19,27 +19,21 @@ double = functools.partial(jax.enable_x64, True)
 
 
 class Keyed(NamedTuple):
-    """State of a batch: one random key and one state per environment."""
+    """State of a batch, on the host: one random key and one state per environment."""
 
     keys: Any
     state: Any
 
 
-def keys_of(seeds: list[int]) -> jax.Array:
+def keys_of(seeds: list[int]) -> np.ndarray:
     """One random key per seed, as raw data: typed keys would cost every call several times the step itself."""
     with double():
-        return jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds))
+        return np.asarray(jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds)))
 
 
 def merge(mask: np.ndarray, new: Any, old: Any) -> Any:
     """New entries of a batch where the mask is set, old ones elsewhere."""
-
-    def pick(fresh: Any, kept: Any) -> Any:
-        library = np if isinstance(fresh, np.ndarray) else jnp
-        return library.where(mask.reshape(-1, *(1,) * (fresh.ndim - 1)), fresh, kept)
-
-    with double():
-        return jax.tree.map(pick, new, old)
+    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
 class JaxBatch:
@@ -56,34 +50,36 @@ class JaxBatch:
         keys = keys_of(seeds)
         with double():
             state, obs = jax.eval_shape(jax.vmap(lambda key: self.env.reset(jax.random.wrap_key_data(key))), keys)
-            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (state, obs))
-        return self.restart(Keyed(keys, empty[0]), np.array(empty[1]), np.ones(len(seeds), bool))
+        state, obs = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (state, obs))
+        return self.restart(Keyed(keys, state), obs, np.ones(len(seeds), bool))
 
     def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
         """Fresh episodes where the mask is set; all else stays as it is."""
         with double():
-            batch, obs = self._restart(batch, obs, mask)
-        return batch, np.array(obs)
+            return _on_host(self._restart(batch, obs, mask))
 
     def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
         """Episodes that begin in the given physical states."""
         if self._place is None:
             raise ValueError(f'{type(self.env).__name__} cannot start from a physical state; reset it without options["state"]')
         with double():
-            state, obs = self._place(jnp.asarray(x))
-        return Keyed(batch.keys, merge(mask, state, batch.state)), np.array(obs)
+            state, obs = _on_host(self._place(x))
+        return Keyed(batch.keys, merge(mask, state, batch.state)), obs
 
     def step(self, batch: Keyed, actions: np.ndarray) -> tuple[Keyed, Step]:
         with double():
-            keys, step = self._step(batch, actions)
-        return Keyed(keys, step.state), _on_host(step)
+            keys, step = _on_host(self._step(batch, actions))
+        return Keyed(keys, step.state), step
 
     def physical(self, batch: Keyed) -> np.ndarray:
         """The physical states x, one row per environment."""
-        return np.array(batch.state.physical)
+        return batch.state.physical.copy()
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JaxBatch, (self.env,)
 
 
 class MujocoBatch:
@@ -103,8 +99,8 @@ class MujocoBatch:
 
     def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
         with double():
-            keys, x = self._start(batch.keys)
-        batch, fresh = self.place(Keyed(merge(mask, keys, batch.keys), batch.state), np.asarray(x), mask)
+            keys, x = _on_host(self._start(batch.keys))
+        batch, fresh = self.place(Keyed(merge(mask, keys, batch.keys), batch.state), x, mask)
         return batch, np.where(mask[:, None], fresh, obs)
 
     def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
@@ -112,22 +108,25 @@ class MujocoBatch:
         sensors = np.zeros((len(x), self.engine.model.nsensordata))
         sensors[mask] = self.engine.sense(x[mask], np.zeros((int(mask.sum()), self.env.task.action_size)))
         with double():
-            obs = self._observe(x, sensors)
-        return Keyed(batch.keys, Clocked(x, np.where(mask, 0, batch.state.time))), np.array(obs)
+            obs = _on_host(self._observe(x, sensors))
+        return Keyed(batch.keys, Clocked(x, np.where(mask, 0, batch.state.time))), obs
 
     def step(self, batch: Keyed, actions: np.ndarray) -> tuple[Keyed, Step]:
         x, time = batch.state.physical, batch.state.time + 1
         x_next, sensors = self.engine.advance(x, actions)
         with double():
-            obs, reward, cost, terminated, truncated = map(np.array, self._judge(x, actions, x_next, sensors, time))
+            judged = _on_host(self._judge(x, actions, x_next, sensors, time))
         state = Clocked(x_next, time)
-        return Keyed(batch.keys, state), Step(state, obs, reward, cost, terminated, truncated)
+        return Keyed(batch.keys, state), Step(state, *judged)
 
     def physical(self, batch: Keyed) -> np.ndarray:
         return batch.state.physical.copy()
 
     def close(self) -> None:
         self.engine.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MujocoBatch, (self.env,)
 
 
 def _restart(env: Env, batch: Keyed, obs: Any, fresh: Any) -> tuple[Keyed, Any]:
@@ -154,8 +153,9 @@ def _judge(task: Any, x: Any, action: Any, x_next: Any, sensors: Any, time: Any)
     return task.observe(x_next, sensors), reward, cost, terminated, truncated
 
 
-def _on_host(step: Step) -> Step:
-    return Step(step.state, *map(np.array, step[1:]))
+def _on_host(tree: Any) -> Any:
+    """Writable NumPy copies, which do not change when pickled outside of double precision."""
+    return jax.tree.map(np.array, tree)
 
 
 def _split(data: Any) -> tuple[Any, Any]:

@@ -19,10 +19,10 @@ HEIGHT = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class CarGoal(Goal):
-    """Static goal for the Car: action = torques / 0.02 beyond ±0.02 of the wheels at x < 0 and x > 0.
+    """Static goal for the Car; the action is the torque clip(a, ±0.02) of the left (x < 0) and of the right wheel.
 
-    x = (position 3, quaternion 4, wheel angles 2, ball quaternion 4; velocity 3 in the world, angular velocity 3 in the
-    robot's frame, wheel speeds 2, ball's angular velocity 3). The physics is MuJoCo's: see `engine.MujocoEngine`.
+    x = (position 3, quaternion 4, wheel angles 2, ball quaternion 4, velocity 3, angular velocity 3 in the robot's
+    frame, wheel speeds 2, angular velocity 3 of the ball). Its physics is MuJoCo's alone: see `MujocoEngine`.
     """
 
     timestep: float = 0.004
@@ -45,13 +45,15 @@ class CarGoal(Goal):
         return self.view(x[:3], rotation(x[3:7]), touch, sensors[10:13], sensors[13:16])
 
     def model(self) -> Any:
-        """The Car in MuJoCo, whose default friction (1, .005, .0001), contact softness and Newton solver we keep."""
         import mujoco
 
-        return mujoco.MjModel.from_xml_string(
-            f"""
+        return mujoco.MjModel.from_xml_string(self.mjcf())
+
+    def mjcf(self) -> str:
+        """The Car in MuJoCo's format, with its default friction (1, 0.005, 0.0001), contact softness and solver."""
+        return f"""
 <mujoco model="car">
-  <option timestep="{self.timestep}" integrator="Euler" solver="Newton" cone="pyramidal"/>
+  <option timestep="{self.timestep}" integrator="Euler"/>
   <default>
     <geom condim="6" density="5"/>
     <joint damping=".001"/>
@@ -96,4 +98,3 @@ class CarGoal(Goal):
   </sensor>
 </mujoco>
 """
-        )

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from saute.envs.pendulum import angle_cost
-from saute.envs.rigid import Scalars, capsule, gymnasium_spec, limit_force, runge_kutta
+from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["DoublePendulum"]
@@ -68,8 +68,8 @@ class DoublePendulum:
         def acceleration(pose: Scalars, q: Scalars, v: Scalars) -> Scalars:
             return _forward(pose, q, v, force)[0]
 
-        (s, α, β), (v, ωα, ωβ) = runge_kutta(_pose, acceleration, *_absolute(x), TIMESTEP, self.substeps)
-        return jnp.stack([s, α, β - α, v, ωα, ωβ - ωα])
+        (s, α, β), (u, ωα, ωβ) = runge_kutta(_pose, acceleration, *_absolute(x), TIMESTEP, self.substeps)
+        return jnp.stack([s, α, β - α, u, ωα, ωβ - ωα])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 1"]:
         """Size of the force by which the end of the rail pushes the cart back."""
@@ -121,7 +121,7 @@ def _pose(q: Scalars) -> Scalars:
     return jnp.sin(α), jnp.cos(α), jnp.sin(β), jnp.cos(β)
 
 
-def _cart_inertia(lower: Scalar, upper: Scalar, cross: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Real, Real]:
     """Inertia of the cart if the poles follow freely, their angular accelerations −k per unit of its own, and det C.
 
     M = [[m, bᵀ], [b, C]] with b = (lower, upper) and C = [[I₁, cross], [cross, I₂]]: k = C⁻¹b and m − bᵀk.
@@ -139,15 +139,15 @@ RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
 def _forward(pose: Scalars, q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
     """Accelerations M(q)⁻¹(F(q, q̇) + push) under a force on the cart, and the push of the rail's ends."""
     sα, cα, sβ, cβ = pose
-    (s, _, _), (v, ωα, ωβ) = q, v
+    s, (u, ωα, ωβ) = q[0], v
     cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)
     inertia, kα, kβ, det = _cart_inertia(LOWER_MOMENT * cα, UPPER_MOMENT * cβ, cross)
     drag = DAMPING * (ωβ - ωα)
     fα = drag - DAMPING * ωα + LOWER_MOMENT * (GRAVITY * sα + DRIFT * cα) - swing * ωβ**2
     fβ = -drag + UPPER_MOMENT * (GRAVITY * sβ + DRIFT * cβ) + swing * ωα**2
-    fs = force - DAMPING * v + MASS * DRIFT + LOWER_MOMENT * sα * ωα**2 + UPPER_MOMENT * sβ * ωβ**2
+    fs = force - DAMPING * u + MASS * DRIFT + LOWER_MOMENT * sα * ωα**2 + UPPER_MOMENT * sβ * ωβ**2
     free = (fs - kα * fα - kβ * fβ) / inertia
-    push = limit_force(s, v, free, inertia, RAIL_WEIGHT, RAIL, MARGIN)
+    push = limit_force(s, u, free, inertia, RAIL_WEIGHT, RAIL, MARGIN)
     a = free + push / inertia
     aα = (UPPER_INERTIA * fα - cross * fβ) / det - kα * a
     aβ = (LOWER_INERTIA * fβ - cross * fα) / det - kβ * a

@@ -31,21 +31,20 @@ class MujocoEngine:
         if mj_stateSize(self.model, mjtState.mjSTATE_FULLPHYSICS.value) != self._size:
             raise ValueError(f"the model of {task} has more state than qpos and qvel: remove activations and plugins")
         self._pool: Any = None
-        self._outputs: tuple[np.ndarray, np.ndarray] | None = None
+        self._outputs = self._allocate(0, 0)
 
     def advance(self, x: States, action: Actions) -> tuple[States, Sensed]:
         """The states after the task's substeps, and what is sensed there while the action is still held."""
         last = self.task.substeps
-        if self._outputs is None or len(self._outputs[0]) != len(x):
-            self._outputs = tuple(np.empty((len(x), last + 1, n)) for n in (self._size, self.model.nsensordata))
+        if len(self._outputs[0]) != len(x):
+            self._outputs = self._allocate(len(x), last + 1)
         # MuJoCo senses before it moves: the sensors of one more substep are those of the state that we return.
         states, sensors = self._roll(x, action, *self._outputs)
         return states[:, last - 1, 1:].copy(), sensors[:, last].copy()
 
     def sense(self, x: States, action: Actions) -> Sensed:
         """What is sensed in the states x while the action is held."""
-        shape = (len(x), 1)
-        return self._roll(x, action, np.empty((*shape, self._size)), np.empty((*shape, self.model.nsensordata)))[1][:, 0]
+        return self._roll(x, action, *self._allocate(len(x), 1))[1][:, 0]
 
     def close(self) -> None:
         """End the threads; using the engine again starts new ones."""
@@ -56,10 +55,15 @@ class MujocoEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         return MujocoEngine, (self.task, self.threads)
 
+    def _allocate(self, batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.empty((batch, steps, self._size)), np.empty((batch, steps, self.model.nsensordata))
+
     def _roll(
         self, x: States, action: Actions, states: np.ndarray, sensors: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Hold the actions from the states x, at time 0, for as many MuJoCo steps as the outputs have rows."""
+        if not len(x):  # `mujoco.rollout` does not survive an empty batch
+            return states, sensors
         if self._pool is None:
             from mujoco import MjData
             from mujoco.rollout import Rollout

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saute.envs.task import Action, Scalar, State
 
-__all__ = ["Goal", "lidar", "rotation"]
+__all__ = ["Goal", "into", "lidar", "rotation"]
 
 Vector = Float[Array, " 3"]
 Matrix = Float[Array, "3 3"]
@@ -29,16 +29,21 @@ def rotation(quaternion: Float[Array, " 4"]) -> Matrix:
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
+def into(frame: Matrix, v: Vector) -> Vector:
+    """Rᵀ v, written out because XLA does not fuse a batch of tiny products."""
+    return jnp.stack([x * v[0] + y * v[1] + z * v[2] for x, y, z in frame.T])
+
+
 def lidar(offset: Float[Array, " 2"], bins: int, reach: float) -> Float[Array, " bins"]:
     """Bin k reads s·clip(3/2 − |u − k − 1/2|, 0, 1), with u the object's angle in bins (cyclic), s = (1 − d/reach)⁺.
 
     It is the usual rule in closed form, without ⌊·⌋: the object's bin reads s, the next one f·s, the previous one
     (1 − f)·s, with f the fraction of the bin which lies behind the object; hence continuous in the object's angle.
     """
-    strength = jnp.maximum(0.0, 1 - jnp.linalg.norm(offset) / reach)
-    centres = jnp.arange(bins, dtype=offset.dtype) + 0.5
-    turns = (jnp.arctan2(offset[1], offset[0]) * bins / (2 * jnp.pi) - centres + bins / 2) % bins - bins / 2
-    return strength * jnp.clip(1.5 - jnp.abs(turns), 0.0, 1.0)
+    strength = jnp.maximum(0.0, 1 - jnp.hypot(offset[0], offset[1]) / reach)
+    middles = jnp.asarray((np.arange(bins) + 0.5 + bins / 2) % bins - bins / 2, offset.dtype)
+    gaps = jnp.abs(jnp.arctan2(offset[1], offset[0]) * (bins / (2 * np.pi)) - middles)
+    return strength * jnp.clip(1.5 - jnp.minimum(gaps, bins - gaps), 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Goal:
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         """l = 1 if |xy' − hazard| ≤ 0.7, else 0."""
-        return jnp.where(_distance(x_next[:2], self.hazard) <= self.hazard_radius, 1.0, 0.0)
+        return (_distance(x_next[:2], self.hazard) <= self.hazard_radius).astype(x_next.dtype)
 
     def terminated(self, x_next: State) -> Bool[Array, ""]:
         return _distance(x_next[:2], self.goal) <= self.goal_radius
@@ -105,13 +110,10 @@ class Goal:
         """Accelerometer, goal lidar, gyro, hazard lidar, magnetometer Rᵀ(0, −½, 0), velocimeter; R = `frame`."""
 
         def seen(place: tuple[float, float]) -> Float[Array, " bins"]:
-            offset = frame.T @ (jnp.asarray([*place, 0.0], position.dtype) - position)
+            offset = into(frame, jnp.asarray([*place, 0.0], position.dtype) - position)
             return lidar(offset[:2], self.lidar_bins, self.lidar_reach)
 
-        return jnp.concatenate(
-            [accelerometer, seen(self.goal), gyro, seen(self.hazard), -0.5 * frame[1], velocimeter]
-        )
-
+        return jnp.concatenate([accelerometer, seen(self.goal), gyro, seen(self.hazard), -0.5 * frame[1], velocimeter])
 
     def scenery(self) -> str:
         """Plane, light, goal and hazard in MuJoCo's format; goal and hazard are sites, which nothing can touch."""
@@ -125,9 +127,9 @@ class Goal:
 
 
 @functools.cache
-def _start_cells(task: Goal, cells: int = 64) -> tuple[np.ndarray, float]:
+def _start_cells(task: Goal, grid: int = 64) -> tuple[np.ndarray, float]:
     """Lower left corners, and the width, of the grid cells which are not wholly inside one of the two keepouts."""
-    edges = np.linspace(-task.start_extent, task.start_extent, cells + 1)
+    edges = np.linspace(-task.start_extent, task.start_extent, grid + 1)
 
     def reaches(place: tuple[float, float], keepout: float) -> np.ndarray:
         farthest = [np.maximum(np.abs(edges[:-1] - centre), np.abs(edges[1:] - centre)) for centre in place]

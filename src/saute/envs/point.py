@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saute.envs.goal import Goal
+from saute.envs.goal import Goal, Matrix, into
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["PointGoal"]
@@ -35,7 +35,10 @@ GRAVITY = 9.81
 
 @dataclasses.dataclass(frozen=True)
 class PointGoal(Goal):
-    """Static goal for the Point: x = (x, y, heading, ẋ, ẏ, ω), action = (push, wanted rate of turn / 0.3⁻¹)."""
+    """Static goal for the Point, of state x = (x, y, heading, ẋ, ẏ, ω).
+
+    The action is a force ahead 0.3 clip(a₁, ±0.05) and a torque 0.3 clip(a₂ − 0.3 ω, ±0.05), steering ω to a₂ / 0.3.
+    """
 
     timestep: float = 0.002
 
@@ -59,29 +62,25 @@ class PointGoal(Goal):
         return jax.lax.fori_loop(0, self.substeps, substep, x)
 
     def sense(self, x: State, action: Action) -> Float[Array, " 9"]:
-        """Accelerometer (with gravity), gyro and velocimeter, in the robot's frame."""
-        north, east = jnp.cos(x[2]), jnp.sin(x[2])
-        zero = jnp.zeros_like(north)
-
-        def in_frame(v: Float[Array, " 3"]) -> list[Scalar]:
-            return [north * v[0] + east * v[1], north * v[1] - east * v[0]]
-
-        acceleration = _acceleration(x, action, 0.0)
-        up = jnp.full_like(zero, GRAVITY)
-        return jnp.stack([*in_frame(acceleration), up, zero, zero, x[5], *in_frame(x[3:]), zero])
+        """Accelerometer (gravity included), gyro and velocimeter, in the robot's frame."""
+        frame, zero = _frame(x[2]), jnp.zeros_like(x[2])
+        ax, ay, _ = _acceleration(x, action, 0.0)
+        accelerometer = into(frame, jnp.stack([ax, ay, zero + GRAVITY]))
+        velocimeter = into(frame, jnp.stack([x[3], x[4], zero]))
+        return jnp.concatenate([accelerometer, jnp.stack([zero, zero, x[5]]), velocimeter])
 
     def observe(self, x: State, sensors: Float[Array, " 9"]) -> Float[Array, " obs"]:
-        cos, sin, zero = jnp.cos(x[2]), jnp.sin(x[2]), jnp.zeros_like(x[2])
-        frame = jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
-        position = jnp.stack([x[0], x[1], zero + RADIUS])
-        return self.view(position, frame, sensors[:3], sensors[3:6], sensors[6:9])
+        position = jnp.stack([x[0], x[1], jnp.full_like(x[0], RADIUS)])
+        return self.view(position, _frame(x[2]), sensors[:3], sensors[3:6], sensors[6:9])
 
     def model(self) -> Any:
-        """The Point in MuJoCo; the plane is only scenery, because nothing can press the robot onto it."""
         import mujoco
 
-        return mujoco.MjModel.from_xml_string(
-            f"""
+        return mujoco.MjModel.from_xml_string(self.mjcf())
+
+    def mjcf(self) -> str:
+        """The Point in MuJoCo's format; contacts are off, because no joint lets the plane push the robot."""
+        return f"""
 <mujoco model="point">
   <option timestep="{self.timestep}" gravity="0 0 {-GRAVITY}" integrator="Euler"><flag contact="disable"/></option>
   <worldbody>
@@ -106,7 +105,12 @@ class PointGoal(Goal):
   </sensor>
 </mujoco>
 """
-        )
+
+
+def _frame(heading: Scalar) -> Matrix:
+    """The rotation by the heading about z."""
+    cos, sin, zero = jnp.cos(heading), jnp.sin(heading), jnp.zeros_like(heading)
+    return jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
 
 
 def _acceleration(x: State, action: Action, h: float) -> Float[Array, " 3"]:

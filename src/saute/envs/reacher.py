@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saute.envs.rigid import Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sphere
+from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sphere
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["Reacher"]
@@ -88,8 +88,8 @@ class Reacher:
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         """l = 100 − 200 ‖fingertip − centre‖ closer than 0.5 to the centre of the hazard, else 0, after the step."""
-        tip = (*_fingertip(x_next), HEIGHT)
-        distance = jnp.sqrt(sum((p - c) ** 2 for p, c in zip(tip, self.hazard_centre, strict=True)))
+        (across, along), (cx, cy, cz) = _fingertip(x_next), self.hazard_centre
+        distance = jnp.sqrt((across - cx) ** 2 + (along - cy) ** 2 + (HEIGHT - cz) ** 2)
         return jnp.where(distance < self.hazard_radius, self.hazard_cost - self.hazard_slope * distance, 0.0)
 
     def terminated(self, x_next: State) -> jax.Array:
@@ -112,7 +112,7 @@ def _pose(q: Scalars) -> Scalars:
     return jnp.sin(q[1]), jnp.cos(q[1])
 
 
-def _elbow_inertia(cos: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+def _elbow_inertia(cos: Real) -> tuple[Real, Real, Real]:
     """Inertia of the elbow if the shoulder follows freely, m₂₂ − m₁₂²/m₁₁, and m₁₂/m₁₁, m₁₁."""
     coupling = LOWER_INERTIA + LENGTH * LOWER_MOMENT * cos
     shoulder = ARMATURE + UPPER_INERTIA + LENGTH * LOWER_MOMENT * cos + coupling

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from saute.envs.task import Scalar
 
-__all__ = ["Body", "Scalars", "capsule", "gymnasium_spec", "limit_force", "runge_kutta", "sphere"]
+__all__ = ["Body", "Real", "Scalars", "capsule", "gymnasium_spec", "limit_force", "runge_kutta", "sphere"]
 
 Scalars = tuple[Scalar, ...]
+Stage = tuple[Scalars, Scalars, Scalars, Scalars]
+Real = TypeVar("Real", float, Array)
+"""A number of the model, or one that is traced: the same formula serves both."""
 
 DENSITY = 1000.0
 """MuJoCo's default density of a geom, that of water."""
@@ -87,7 +91,7 @@ def runge_kutta(
     reach = jnp.tile(jnp.array([1 / 2, 1 / 2, 1, 0], dtype), steps) * timestep
     last = reach == 0
 
-    def stage(carry: tuple[Scalars, ...], coefficients: Scalars) -> tuple[tuple[Scalars, ...], None]:
+    def stage(carry: Stage, coefficients: tuple[Scalar, Scalar, Scalar]) -> tuple[Stage, None]:
         start, total, now, posed = carry
         weight, reach, last = coefficients
         slope = (*now[n:], *acceleration(posed, now[:n], now[n:]))
@@ -97,8 +101,8 @@ def runge_kutta(
         return (start, total, now, pose(now[:n])), None
 
     x = (*q, *v)
-    (x, *_), _ = jax.lax.scan(stage, (x, x, x, pose(q)), (weight, reach, last))
-    return x[:n], x[n:]
+    (end, _, _, _), _ = jax.lax.scan(stage, (x, x, x, pose(q)), (weight, reach, last))
+    return end[:n], end[n:]
 
 
 def gymnasium_spec(asset: str) -> Any:

@@ -1,0 +1,78 @@
+"""A gauge of the remaining budget, painted onto the frames of any environment; NumPy only."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LEAST_SIZE", "colour", "layout", "paint"]
+
+LEAST_SIZE = 40
+"""Smaller frames, in pixels, are left as they are: there is no room for a gauge."""
+
+LEVELS = (0.0, 0.5, 1.0)
+COLOURS = np.array([(214, 58, 58), (240, 173, 60), (44, 160, 98)], float)
+"""Red when empty, amber at half, green when full."""
+OVERSPENT, PALE = np.array((122, 16, 26), float), np.array((246, 190, 190), float)
+PANEL, TRACK = np.array((255, 255, 255), float), np.array((213, 218, 226), float)
+PANEL_OPACITY = 0.8
+
+
+def colour(z: float) -> np.ndarray:
+    """RGB of a gauge at level z, from green through amber to red."""
+    return np.array([np.interp(z, LEVELS, channel) for channel in COLOURS.T])
+
+
+def layout(height: int, width: int, bars: int) -> tuple[int, int, list[int], int]:
+    """Top and bottom row of the bars, their left columns, and their width."""
+    thick = max(4, round(0.024 * min(height, width)))
+    top = round(0.2 * height)
+    return top, height - top, [thick + 2 * thick * i for i in range(bars)], thick
+
+
+def paint(frame: np.ndarray, z: Any) -> np.ndarray:
+    """A copy of an RGB frame with one bar per constraint, filled up to z ∈ [0, 1], and striped dark red where z < 0."""
+    painted = np.array(frame)
+    values = np.atleast_1d(np.asarray(z, dtype=np.float64)).ravel()
+    if painted.ndim != 3 or painted.shape[2] != 3 or painted.dtype != np.uint8 or min(painted.shape[:2]) < LEAST_SIZE:
+        return painted
+    height, width, _ = painted.shape
+    top, bottom, columns, thick = layout(height, width, len(values))
+    if not columns or columns[-1] + 2 * thick > width:
+        return painted
+    margin = max(2, thick // 2)
+    panel = (slice(top - margin, bottom + margin), slice(columns[0] - margin, columns[-1] + thick + margin))
+    _blend(painted, panel, PANEL, PANEL_OPACITY * _rounded(bottom - top + 2 * margin, panel[1].stop - panel[1].start, margin))
+    for value, left in zip(values, columns, strict=True):
+        bar = (slice(top, bottom), slice(left, left + thick))
+        _blend(painted, bar, _bar(float(value), bottom - top, thick), _rounded(bottom - top, thick, thick / 2))
+    return painted
+
+
+def _bar(z: float, height: int, width: int) -> np.ndarray:
+    """The pixels of one bar; an undefined z leaves it empty."""
+    if z < 0:
+        rows, columns = np.indices((height, width))
+        stripes = (rows + columns) // max(3, width // 2) % 2 == 0
+        stripes[:, [0, -1]] = stripes[[0, -1]] = True
+        return np.where(stripes[..., None], OVERSPENT, PALE)
+    level = 0.0 if np.isnan(z) else min(z, 1.0) * height
+    # The row in which the level lies is filled in proportion, so that the gauge sinks smoothly.
+    filled = np.clip(level - np.arange(height)[::-1], 0.0, 1.0)[:, None, None]
+    return np.broadcast_to(TRACK + filled * (colour(z) - TRACK), (height, width, 3))
+
+
+def _blend(frame: np.ndarray, where: tuple[slice, slice], pixels: np.ndarray, opacity: np.ndarray) -> None:
+    below = frame[where].astype(float)
+    frame[where] = np.rint(below + opacity[..., None] * (pixels - below)).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=64)
+def _rounded(height: int, width: int, radius: float) -> np.ndarray:
+    """Opacity of a rectangle with round corners, smooth at its edge."""
+    y = np.abs(np.arange(height) + 0.5 - height / 2)[:, None] - (height / 2 - radius)
+    x = np.abs(np.arange(width) + 0.5 - width / 2) - (width / 2 - radius)
+    outside = np.hypot(np.maximum(x, 0.0), np.maximum(y, 0.0)) - radius
+    return np.clip(0.5 - outside, 0.0, 1.0)

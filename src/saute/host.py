@@ -1,0 +1,64 @@
+"""Any Gymnasium environment for the host-side collector: batched, with the cost as a first-class field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from saute.cost import check_source, read_batch
+from saute.protocol import Step
+
+__all__ = ["HostEnvs"]
+
+
+class HostEnvs:
+    """A vector environment that never resets itself: `reset`, `step` and `restart`, on float32 arrays.
+
+    `envs` is a `VectorEnv` with AutoresetMode.DISABLED, or a function that makes one environment; sautéed or not.
+    """
+
+    def __init__(self, envs: VectorEnv | Callable[[], gym.Env], num_envs: int = 1, cost: str = "cost"):
+        if not isinstance(envs, VectorEnv):
+            envs = SyncVectorEnv([envs] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        if envs.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+            raise ValueError(
+                f"{envs} resets itself ({envs.metadata.get('autoreset_mode')}); make it with autoreset_mode=AutoresetMode.DISABLED, "
+                "so that the last observation of an episode is not lost"
+            )
+        space = envs.single_observation_space
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"observations {space} are not a vector; flatten them with gymnasium.wrappers.FlattenObservation")
+        self.envs = envs
+        self.num_envs = envs.num_envs
+        self.observation_space: spaces.Box = space
+        self.action_space = envs.single_action_space
+        self._source = check_source(cost, 1, False)
+        self._everyone = np.ones(self.num_envs, bool)
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        """First observations of fresh episodes in all environments."""
+        return _single(self.envs.reset(seed=seed)[0])
+
+    def restart(self, ended: np.ndarray) -> np.ndarray:
+        """Observations after fresh episodes have begun in the environments that ended."""
+        return _single(self.envs.reset(options={"reset_mask": ended})[0])
+
+    def step(self, actions: np.ndarray) -> tuple[Step, np.ndarray]:
+        """The transition of every environment, and its reward before shaping."""
+        obs, reward, terminated, truncated, info = self.envs.step(self._bounded(actions))
+        cost = _single(read_batch(self._source, (), info, self._everyone))  # type: ignore[arg-type]
+        step = Step(None, _single(obs), _single(reward), cost, terminated, truncated)
+        return step, _single(info.get("task_reward", reward))
+
+    def _bounded(self, actions: np.ndarray) -> np.ndarray:
+        space = self.action_space
+        return np.clip(actions, space.low, space.high) if isinstance(space, spaces.Box) else actions
+
+
+def _single(values: Any) -> np.ndarray:
+    return np.asarray(values, dtype=np.float32)

@@ -1,0 +1,181 @@
+"""Stable-Baselines3 with a sautéed environment: its checker, its time-outs, its monitor and its normaliser."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from toys import KINDS, Scripted
+
+import saute
+
+pytest.importorskip("stable_baselines3")
+
+import torch
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.env_checker import check_env
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+LENGTH = 4
+TOTALS = ("episode_cost", "episode_task_return", "episode_violated")
+
+
+def two_arms(budget: Any = 3.0, **kwargs: Any) -> saute.SauteWrapper:
+    """Episodes that a time limit inside cuts after 4 of the 20 steps."""
+    return saute.SauteWrapper(gym.make("saute/TwoArms-v0", max_episode_steps=LENGTH), budget, **kwargs)
+
+
+def of_kind(kind: str, several: bool = False) -> saute.SauteWrapper:
+    env = Scripted(costs=(np.ones(2) if several else 1.0,), key="costs" if several else "cost", space=KINDS[kind])
+    return saute.SauteWrapper(env, [3.0, 2.0] if several else 3.0)
+
+
+def levels(actions: np.ndarray, budget: float) -> tuple[np.ndarray, np.ndarray]:
+    """What z must be before and after each action of one environment, by the paper's own recursion."""
+    before, after, z = [], [], 1.0
+    for step, action in enumerate(actions.ravel()):
+        z = 1.0 if step % LENGTH == 0 else z
+        before.append(z)
+        z -= float(action > 0) / budget
+        after.append(z)
+    return np.array(before), np.array(after)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_env_has_nothing_to_say_about_any_kind_of_observation(kind: str, several: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(of_kind(kind, several))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ppo_learns_from_every_kind_of_observation_that_sb3_has(kind: str, several: bool) -> None:
+    env = of_kind(kind, several)
+    policy = "MultiInputPolicy" if isinstance(env.observation_space, gym.spaces.Dict) else "MlpPolicy"
+    if kind == "tuple":
+        with pytest.raises(NotImplementedError, match="Nested observation spaces are not supported"):
+            PPO(policy, env)
+        return
+    model = PPO(policy, env, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu").learn(8)
+    obs, _ = env.reset(seed=0)
+    assert env.action_space.contains(model.predict(obs, deterministic=True)[0])
+
+
+@pytest.mark.parametrize("vector", [DummyVecEnv, SubprocVecEnv])
+def test_a_time_out_shows_the_episodes_own_budget_and_the_next_episode_a_fresh_one(vector: Any) -> None:
+    envs = vector([two_arms, lambda: two_arms(5.0)])
+    try:
+        np.testing.assert_array_equal(envs.reset()[:, -1], [1.0, 1.0])
+        for step in range(1, 2 * LENGTH + 1):
+            obs, rewards, dones, infos = envs.step(np.array([[1.0], [1.0 if step % 2 else -1.0]], np.float32))
+            over = step % LENGTH == 0
+            assert dones.tolist() == [over, over]
+            assert [info["TimeLimit.truncated"] for info in infos] == [over, over]
+            if not over:
+                assert not any("terminal_observation" in info for info in infos)
+                continue
+            last = np.stack([info["terminal_observation"] for info in infos])
+            np.testing.assert_allclose(last, [[0.2, -1 / 3], [0.2, 3 / 5]], rtol=1e-6)
+            np.testing.assert_array_equal(obs, [[0.0, 1.0], [0.0, 1.0]])
+            np.testing.assert_array_equal(rewards, [0.0, 0.5])
+            assert [info["remaining"] for info in infos] == [-1.0, 3.0]
+            assert [info["episode_cost"] for info in infos] == [4.0, 2.0]
+            assert [info["episode_task_return"] for info in infos] == [4.0, 3.0]
+            assert [info["episode_violated"] for info in infos] == [True, False]
+    finally:
+        envs.close()
+
+
+def test_a_violation_that_ends_the_episode_is_no_time_out() -> None:
+    envs = DummyVecEnv([lambda: two_arms(1.0, terminate=True)])
+    envs.reset()
+    envs.step(np.ones((1, 1), np.float32))
+    obs, _, dones, infos = envs.step(np.ones((1, 1), np.float32))
+    assert dones[0] and not infos[0]["TimeLimit.truncated"]
+    assert infos[0]["terminal_observation"][-1] == -1.0 and obs[0, -1] == 1.0
+
+
+def test_ppo_bootstraps_a_time_out_from_the_budget_that_was_left() -> None:
+    # A learning rate of 0 keeps the network that made the rollout, so that its values can be asked for afterwards.
+    model = PPO("MlpPolicy", two_arms(), n_steps=4 * LENGTH, batch_size=4, learning_rate=0.0, seed=0, device="cpu")
+    model.learn(4 * LENGTH)
+    buffer = model.rollout_buffer
+    greedy = buffer.actions.ravel() > 0
+    before, after = levels(buffer.actions, 3.0)
+    np.testing.assert_allclose(buffer.observations.reshape(-1, 2)[:, -1], before, atol=1e-6)
+    shaped = np.where(after < -1e-6, 0.0, np.where(greedy, 1.0, 0.5))
+    last = torch.tensor(np.stack([np.full(4, LENGTH / 20), after[LENGTH - 1 :: LENGTH]], 1), dtype=torch.float32)
+    fresh = torch.tensor([[0.0, 1.0]])
+    with torch.no_grad():
+        values, fresh_value = (model.policy.predict_values(obs).numpy().ravel() for obs in (last, fresh))
+    expected = shaped.copy()
+    expected[LENGTH - 1 :: LENGTH] += model.gamma * values
+    np.testing.assert_allclose(buffer.rewards.ravel(), expected, atol=1e-5)
+    assert np.abs(values - fresh_value).min() > 1e-3  # else the test could not tell the two apart
+
+
+def test_the_replay_buffer_keeps_the_true_next_observation_of_time_outs() -> None:
+    steps = 5 * LENGTH
+    model = SAC("MlpPolicy", two_arms(), learning_starts=steps, buffer_size=steps + 1, seed=0, device="cpu").learn(steps)
+    buffer = model.replay_buffer
+    before, after = levels(buffer.actions[:steps], 3.0)
+    is_last = np.arange(1, steps + 1) % LENGTH == 0
+    np.testing.assert_array_equal(buffer.timeouts[:steps, 0], is_last)
+    np.testing.assert_allclose(buffer.observations[:steps, 0, -1], before, atol=1e-6)
+    np.testing.assert_allclose(buffer.next_observations[:steps, 0, -1], after, atol=1e-6)
+    np.testing.assert_allclose(buffer.next_observations[:steps, 0, 0][is_last], LENGTH / 20, rtol=1e-6)
+    assert (after[is_last] < 1.0).any()
+
+
+def test_the_monitor_records_the_totals_of_every_episode(tmp_path: Path) -> None:
+    env = Monitor(two_arms(), str(tmp_path / "run"), info_keywords=TOTALS)
+    for action in (1.0, -1.0):
+        env.reset()
+        for _ in range(LENGTH):
+            *_, info = env.step(np.full(1, action, np.float32))
+        assert {key: info["episode"][key] for key in TOTALS} == {key: info[key] for key in TOTALS}
+    assert env.get_episode_rewards() == [3.0, 2.0]  # shaped, since the monitor is outside
+    env.close()
+    lines = (tmp_path / "run.monitor.csv").read_text().splitlines()
+    rows = [{key: row[key] for key in TOTALS} for row in csv.DictReader(lines[1:])]
+    assert rows == [dict(zip(TOTALS, row, strict=True)) for row in (("4.0", "4.0", "True"), ("0.0", "2.0", "False"))]
+
+
+def test_vec_normalize_above_warns_once() -> None:
+    envs = VecNormalize(DummyVecEnv([two_arms]))
+    with pytest.warns(UserWarning, match=r"VecNormalize is above the Sauté wrapper"):
+        envs.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs.reset()
+
+
+def test_vec_normalize_of_a_dict_warns_if_the_budget_is_among_its_keys() -> None:
+    envs = VecNormalize(DummyVecEnv([lambda: of_kind("dict")]), norm_obs_keys=["position", "remaining_budget"])
+    with pytest.warns(UserWarning, match="VecNormalize"):
+        envs.reset()
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (two_arms, {"norm_obs": False}),
+        (lambda: of_kind("dict"), {"norm_obs_keys": ["position"]}),
+    ],
+)
+def test_vec_normalize_that_leaves_the_budget_alone_is_silent(make: Any, options: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs = VecNormalize(DummyVecEnv([make]), **options)
+        for _ in range(2):
+            obs = envs.reset()
+    z = obs["remaining_budget"] if isinstance(obs, dict) else obs[:, 1:]
+    assert (z == 1.0).all()
