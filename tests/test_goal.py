@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 
@@ -11,20 +12,15 @@ import mujoco
 import numpy as np
 import pytest
 
-from saute.envs import point
 from saute.envs.car import CarGoal
 from saute.envs.engine import MujocoEngine
 from saute.envs.goal import lidar, rotation
-from saute.envs.point import PointGoal
+from saute.envs.point import CENTRE, INERTIA, MASS, PointGoal
 from saute.envs.task import TaskEnv
 
 VERIFY = os.environ.get("SAUTE_VERIFY") == "1"
 GOAL, HAZARD = (1.1, 1.1), (0.0, 0.0)
-
-
-def float64():
-    enable = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
-    return enable(True)
+float64 = functools.partial(jax.enable_x64, True)
 
 
 def lidar_by_hand(place, position, frame, bins=16, reach=3.0):
@@ -42,6 +38,10 @@ def lidar_by_hand(place, position, frame, bins=16, reach=3.0):
     return readings
 
 
+def lidars(offsets, bins=16, reach=3.0):
+    return jax.jit(jax.vmap(lambda offset: lidar(offset, bins, reach)))(jnp.asarray(offsets))
+
+
 def random_frame(rng):
     q = rng.normal(size=4)
     matrix = np.zeros(9)
@@ -54,7 +54,7 @@ def test_lidar_follows_the_rule_at_thousands_of_poses():
     offsets = rng.uniform(-3, 3, (4000, 2))
     expected = [lidar_by_hand(offset, (0, 0, 0), np.eye(3)) for offset in offsets]
     with float64():
-        readings = jax.vmap(lambda offset: lidar(offset, 16, 3.0))(jnp.asarray(offsets))
+        readings = lidars(offsets)
     np.testing.assert_allclose(readings, expected, atol=1e-12)
 
 
@@ -64,35 +64,41 @@ def test_lidar_on_the_edges_of_its_bins_and_at_the_object():
     offsets += [(0.0, 0.0), (-1.0, 0.0), (-1.0, -0.0), (1.0, -0.0), (1.0, -1e-300), (0.0, -1.0)]
     expected = np.asarray([lidar_by_hand(offset, (0, 0, 0), np.eye(3)) for offset in offsets])
     with float64():
-        readings = jax.vmap(lambda offset: lidar(offset, 16, 3.0))(jnp.asarray(offsets))
+        readings = lidars(offsets)
     np.testing.assert_allclose(readings, expected, atol=1e-12)
-    single = jax.vmap(lambda offset: lidar(offset, 16, 3.0))(jnp.asarray(offsets))
+    single = lidars(offsets)
     assert single.dtype == jnp.float32
     np.testing.assert_allclose(single, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("bins", [8, 10, 15, 32])
+@pytest.mark.parametrize("bins", [8, 15, 32])
 def test_lidar_with_other_numbers_of_bins(bins):
     rng = np.random.default_rng(bins)
     offsets = rng.uniform(-3, 3, (500, 2))
     expected = [lidar_by_hand(offset, (0, 0, 0), np.eye(3), bins, 2.0) for offset in offsets]
     with float64():
-        readings = jax.vmap(lambda offset: lidar(offset, bins, 2.0))(jnp.asarray(offsets))
+        readings = lidars(offsets, bins, 2.0)
     np.testing.assert_allclose(readings, expected, atol=1e-12)
 
 
 def test_lidars_and_magnetometer_of_a_tilted_robot():
     rng = np.random.default_rng(1)
     poses = [(rng.uniform(-2, 2, 3), *random_frame(rng)) for _ in range(2000)]
-    positions, quaternions, frames = map(np.asarray, zip(*poses))
+    positions, quaternions, frames = map(np.asarray, zip(*poses, strict=True))
     with float64():
-        np.testing.assert_allclose(jax.vmap(rotation)(quaternions), frames, atol=1e-12)
+        np.testing.assert_allclose(jax.jit(jax.vmap(rotation))(quaternions), frames, atol=1e-12)
         blank = jnp.zeros(3)
         view = jax.vmap(lambda position, frame: PointGoal().view(position, frame, blank, blank, blank))
-        observed = np.asarray(view(positions, frames))
+        observed = np.asarray(jax.jit(view)(positions, frames))
     np.testing.assert_allclose(observed[:, 3:19], [lidar_by_hand(GOAL, p, f) for p, _, f in poses], atol=1e-12)
     np.testing.assert_allclose(observed[:, 22:38], [lidar_by_hand(HAZARD, p, f) for p, _, f in poses], atol=1e-12)
     np.testing.assert_allclose(observed[:, 38:41], [f.T @ (0, -0.5, 0) for _, _, f in poses], atol=1e-12)
+
+
+@functools.cache
+def starts(task):
+    count = 200_000 if VERIFY else 40_000
+    return np.asarray(jax.jit(jax.vmap(task.start))(jax.random.split(jax.random.key(0), count)))
 
 
 def starts_by_rejection(rng, count):
@@ -102,15 +108,14 @@ def starts_by_rejection(rng, count):
 
 
 def test_starts_have_the_distribution_of_plain_rejection():
-    count = 200_000 if VERIFY else 40_000
-    task = PointGoal()
-    starts = np.asarray(jax.jit(jax.vmap(task.start))(jax.random.split(jax.random.key(0), count)), float)
-    xy, expected = starts[:, :2], starts_by_rejection(np.random.default_rng(0), 10 * count)
+    x = starts(PointGoal()).astype(float)
+    xy, count = x[:, :2], len(x)
+    expected = starts_by_rejection(np.random.default_rng(0), 10 * count)
     radius, to_goal = np.linalg.norm(xy, axis=1), np.linalg.norm(xy - 1.1, axis=1)
     assert np.abs(xy).max() <= 1.1 + 1e-6 and np.abs(xy).max() > 1.099
     assert radius.min() >= 1.105 - 1e-6 and radius.min() < 1.106
     assert to_goal.min() >= 0.705 - 1e-6 and to_goal.min() < 0.71
-    assert (starts[:, 3:] == 0).all()
+    assert (x[:, 3:] == 0).all()
 
     features = [lambda z: z[:, 0], lambda z: z[:, 1], lambda z: z[:, 0] * z[:, 1], lambda z: np.linalg.norm(z, axis=1)]
     for feature in features:
@@ -130,37 +135,35 @@ def test_starts_have_the_distribution_of_plain_rejection():
     statistic = np.sum((counted - wanted)[used] ** 2 / (1.1 * wanted[used]))
     assert abs(statistic - used.sum()) < 5 * math.sqrt(2 * used.sum())
 
-    heading = starts[:, 2]
+    heading = x[:, 2]
     assert 0 <= heading.min() < 0.01 and 2 * math.pi - 0.01 < heading.max() <= 2 * math.pi + 1e-5
     ranks = np.sort(heading) / (2 * math.pi) - (np.arange(count) + 0.5) / count
     assert np.abs(ranks).max() < 2.0 / math.sqrt(count)
-    assert np.abs(np.corrcoef(starts[:, :3].T)[2, :2]).max() < 4.5 / math.sqrt(count)
+    assert np.abs(np.corrcoef(x[:, :3].T)[2, :2]).max() < 4.5 / math.sqrt(count)
 
 
-def test_starts_are_reproducible_alike_in_both_modes_and_follow_the_parameters():
-    keys = jax.random.split(jax.random.key(1), 500)
-    train = jax.vmap(PointGoal().start)(keys)
-    assert (train == jax.vmap(PointGoal(mode="test").start)(keys)).all()
-    assert (train[7] == PointGoal().start(keys[7])).all()
+def test_starts_are_alike_in_both_modes_and_follow_precision_and_parameters():
+    key = jax.random.key(1)
+    train, test = (str(jax.make_jaxpr(PointGoal(mode=mode).start)(key)) for mode in ("train", "test"))
+    assert train == test and starts(PointGoal()).dtype == jnp.float32
     with float64():
-        assert jax.vmap(PointGoal().start)(keys).dtype == jnp.float64
+        assert jax.eval_shape(PointGoal().start, key).dtype == jnp.float64
     moved = PointGoal(hazard=(0.5, 0.5), hazard_keepout=0.8, goal=(-1.0, 0.0), goal_keepout=0.4, start_extent=1.5)
-    xy = jax.vmap(moved.start)(keys)[:, :2]
-    assert jnp.linalg.norm(xy - 0.5, axis=1).min() >= 0.8 - 1e-6
-    assert jnp.linalg.norm(xy - jnp.asarray([-1.0, 0.0]), axis=1).min() >= 0.4 - 1e-6
-    assert jnp.abs(xy).max() > 1.45
+    xy = starts(moved)[:, :2]
+    assert 0.8 - 1e-6 <= np.linalg.norm(xy - 0.5, axis=1).min() < 0.81
+    assert 0.4 - 1e-6 <= np.linalg.norm(xy - np.asarray([-1.0, 0.0]), axis=1).min() < 0.42
+    assert np.abs(xy).max() > 1.49
     with pytest.raises(ValueError, match="no start"):
-        PointGoal(hazard_keepout=2.0).start(keys[0])
+        PointGoal(hazard_keepout=2.0).start(key)
 
 
 def test_the_car_starts_at_rest_where_the_point_does():
-    keys = jax.random.split(jax.random.key(2), 200)
-    point_start, car_start = jax.vmap(PointGoal().start)(keys), jax.vmap(CarGoal().start)(keys)
-    assert (car_start[:, :2] == point_start[:, :2]).all() and (car_start[:, 2] == jnp.float32(0.1)).all()
+    point_start, car_start = starts(PointGoal()), starts(CarGoal())
+    assert (car_start[:, :2] == point_start[:, :2]).all() and (car_start[:, 2] == np.float32(0.1)).all()
     half = point_start[:, 2] / 2
-    np.testing.assert_allclose(car_start[:, 3], jnp.cos(half), atol=1e-6)
-    np.testing.assert_allclose(car_start[:, 6], jnp.sin(half), atol=1e-6)
-    rest = np.asarray(car_start).copy()
+    np.testing.assert_allclose(car_start[:, 3], np.cos(half), atol=1e-6)
+    np.testing.assert_allclose(car_start[:, 6], np.sin(half), atol=1e-6)
+    rest = car_start.copy()
     rest[:, [0, 1, 2, 3, 6, 9]] = 0
     assert (rest == 0).all() and (car_start[:, 9] == 1).all()
 
@@ -168,23 +171,22 @@ def test_the_car_starts_at_rest_where_the_point_does():
 def test_constants_of_the_point_are_those_of_its_model():
     model = PointGoal().model()
     robot = model.body("robot").id
-    assert model.body_mass[robot] == pytest.approx(point.MASS, rel=1e-14) == pytest.approx(0.0051888, abs=5e-8)
-    np.testing.assert_allclose(model.body_ipos[robot], [point.CENTRE, 0, 0], atol=1e-15)
-    assert pytest.approx(0.0192723, abs=5e-8) == point.CENTRE
+    assert model.body_mass[robot] == pytest.approx(MASS, rel=1e-14) == pytest.approx(0.0051888, abs=5e-8)
+    np.testing.assert_allclose(model.body_ipos[robot], [CENTRE, 0, 0], atol=1e-15)
+    assert pytest.approx(0.0192723, abs=5e-8) == CENTRE
     frame = np.zeros(9)
     mujoco.mju_quat2Mat(frame, model.body_iquat[robot])
     frame = frame.reshape(3, 3)
     inertia = frame @ np.diag(model.body_inertia[robot]) @ frame.T
-    assert inertia[2, 2] == pytest.approx(point.INERTIA, rel=1e-12) == pytest.approx(2.64946e-5, abs=5e-11)
+    assert inertia[2, 2] == pytest.approx(INERTIA, rel=1e-12) == pytest.approx(2.64946e-5, abs=5e-11)
     assert (model.nq, model.nv, model.nu, model.nsensordata) == (3, 3, 2, 9)
 
 
 def point_transitions(count, seed=0):
     """States everywhere, among them inside the hazard and on its edge, at the goal, and in fast spins."""
     rng = np.random.default_rng(seed)
-    x = np.concatenate(
-        [rng.uniform(-2, 2, (count, 2)), rng.uniform(-7, 7, (count, 1)), rng.normal(size=(count, 3))], axis=1
-    )
+    place, turn, velocity = rng.uniform(-2, 2, (count, 2)), rng.uniform(-7, 7, (count, 1)), rng.normal(size=(count, 3))
+    x = np.concatenate([place, turn, velocity], axis=1)
     angle = rng.uniform(0, 2 * np.pi, count)
     around = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     part = np.array_split(np.arange(count), 8)
@@ -203,12 +205,11 @@ def point_transitions(count, seed=0):
 
 def point_by_mujoco(x, action):
     """Ten steps and what MuJoCo says at the new state: (state, observation, reward, cost, terminated)."""
-    model = mujoco.MjModel.from_xml_string(
-        PointGoal().mjcf().replace("</sensor>", "<magnetometer site='robot'/></sensor>")
-    )
+    mjcf = PointGoal().mjcf().replace("</sensor>", "<magnetometer site='robot'/></sensor>")
+    model = mujoco.MjModel.from_xml_string(mjcf)
     data = mujoco.MjData(model)
     results = []
-    for before, held in zip(x, action):
+    for before, held in zip(x, action, strict=True):
         mujoco.mj_resetData(model, data)
         data.qpos[:], data.qvel[:], data.ctrl[:] = before[:3], before[3:], held
         mujoco.mj_forward(model, data)
@@ -228,7 +229,7 @@ def point_by_mujoco(x, action):
                 left <= 0.3,
             )
         )
-    return [np.asarray(column) for column in zip(*results)]
+    return [np.asarray(column) for column in zip(*results, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +240,8 @@ def transitions():
 
 def step_from(x, action):
     env = TaskEnv(PointGoal())
-    return jax.jit(jax.vmap(lambda x, action: env.step(env.start_from(x)[0], action)))(x, action)
+    step = jax.jit(jax.vmap(lambda x, action: env.step(env.start_from(x)[0], action)))(x, action)
+    return jax.tree.map(np.asarray, step)
 
 
 def test_point_equals_mujoco(transitions):
@@ -256,13 +258,15 @@ def test_point_equals_mujoco(transitions):
     assert 0.05 < cost.mean() < 0.95 and 0.02 < terminated.mean() < 0.5
 
 
+class OneSubstep(PointGoal):
+    substeps = 1
+
+
 def lively_substeps(x, action):
     """In how many of the ten substeps the velocity actuator is not saturated."""
-    task = PointGoal()
-    object.__setattr__(task, "substeps", 1)
     count = np.zeros(len(x), int)
     with float64():
-        advance = jax.jit(jax.vmap(task.advance))
+        advance = jax.jit(jax.vmap(OneSubstep().advance))
         for _ in range(10):
             count += np.abs(np.clip(action[:, 1], -1, 1) - 0.3 * np.asarray(x[:, 5])) < 0.05
             x = advance(x, action)
@@ -299,7 +303,7 @@ def test_point_senses_in_float32_what_it_senses_in_float64(transitions):
     x, action, (state, *_) = transitions
     state = state[np.abs(x[:, 5]) < 10].astype(np.float32)
     action = action[np.abs(x[:, 5]) < 10].astype(np.float32)
-    sense = jax.vmap(PointGoal().sense)
+    sense = jax.jit(jax.vmap(PointGoal().sense))
     single = sense(state, action)
     with float64():
         double = sense(state.astype(float), action.astype(float))
@@ -310,8 +314,9 @@ def test_the_engine_gives_the_point_its_own_physics():
     x, action = point_transitions(500, seed=3)
     task = PointGoal()
     with float64():
-        state = jax.vmap(task.advance)(x, action)
-        sensors, first = jax.vmap(task.sense)(state, action), jax.vmap(task.sense)(x, action)
+        advance, sense = jax.jit(jax.vmap(task.advance)), jax.jit(jax.vmap(task.sense))
+        state = advance(x, action)
+        sensors, first = sense(state, action), sense(x, action)
     engine = MujocoEngine(task)
     ours, sensed = engine.advance(x, action)
     np.testing.assert_allclose(ours, state, atol=1e-8)
@@ -362,7 +367,7 @@ def check_drive(name, returns, costs, episodes, known):
     print(f"{name}, {len(returns)} drives: {row}")
     spread = math.sqrt(1 / len(returns) + 1 / episodes)
     assert abs(returns.mean() - known[0]) < 4 * known[1] * spread
-    assert returns.std() == pytest.approx(known[1], abs=0.06)
+    assert returns.std() == pytest.approx(known[1], abs=4 * known[1] * spread / math.sqrt(2))
     assert abs(costs.mean() - known[2]) < 4 * costs.std() * spread
     assert q90 == pytest.approx(known[3], rel=0.05) and q99 == pytest.approx(known[4], rel=0.05)
     assert 0.5 < np.mean(costs == 0) < 0.75

@@ -58,9 +58,9 @@ def _bar(z: float, height: int, width: int) -> np.ndarray:
         stripes = (rows + columns) // max(3, width // 2) % 2 == 0
         stripes[:, [0, -1]] = stripes[[0, -1]] = True
         return np.where(stripes[..., None], OVERSPENT, PALE)
-    level = 0.0 if np.isnan(z) else min(z, 1.0) * height
+    z = 0.0 if np.isnan(z) else min(z, 1.0)
     # The row in which the level lies is filled in proportion, so that the gauge sinks smoothly.
-    filled = np.clip(level - np.arange(height)[::-1], 0.0, 1.0)[:, None, None]
+    filled = np.clip(z * height - np.arange(height)[::-1], 0.0, 1.0)[:, None, None]
     return np.broadcast_to(TRACK + filled * (colour(z) - TRACK), (height, width, 3))
 
 

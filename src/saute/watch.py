@@ -32,6 +32,8 @@ TASK = "saute.envs.register:single"
 """Entry point of our own tasks: they have a mode, an engine and a budget, and are drawn at any size."""
 GIF_FPS = 50.0
 """Browsers slow down GIFs that are faster."""
+EXACT_COLOURS = 32
+"""Entries of a GIF's palette that are kept for its commonest colours."""
 
 
 def _as(metavar: str, default: str | None = None) -> Any:
@@ -181,9 +183,30 @@ def write_gif(path: pathlib.Path, film: Film, fps: float) -> None:
 
     every = max(1, len(film) // 16)
     sample = np.concatenate([frame for i, frame in enumerate(film) if i % every == 0])
-    palette = Image.fromarray(sample).quantize(256, Image.Quantize.MAXCOVERAGE)
-    first, *rest = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in film)
-    first.save(path, save_all=True, append_images=rest, duration=1000 / fps, loop=0)
+    # Pillow rounds on its way into a palette, which would tint the background: the commonest colours are kept exactly.
+    codes, counts = np.unique(_code(sample), return_counts=True)
+    exact = codes[np.argsort(-counts, kind="stable")[:EXACT_COLOURS]]
+    rest = Image.fromarray(sample).quantize(256 - EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette() or []
+    rest += rest[:3] * (256 - EXACT_COLOURS - len(rest) // 3)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(rest + [int(code) >> shift & 255 for code in exact for shift in (16, 8, 0)])
+
+    def indexed(frame: np.ndarray) -> Image.Image:
+        pixels = np.array(Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE))
+        code = _code(frame)
+        for index, colour in enumerate(exact, start=256 - EXACT_COLOURS):
+            pixels[code == colour] = index
+        image = Image.fromarray(pixels)
+        image.putpalette(palette.getpalette() or [])
+        return image
+
+    first, *others = map(indexed, film)
+    first.save(path, save_all=True, append_images=others, duration=1000 / fps, loop=0)
+
+
+def _code(frame: np.ndarray) -> np.ndarray:
+    """One number per pixel, 0xRRGGBB."""
+    return frame @ np.array([65536, 256, 1], np.uint32)
 
 
 def write_mp4(path: pathlib.Path, film: Film, fps: float) -> None:
@@ -192,7 +215,10 @@ def write_mp4(path: pathlib.Path, film: Film, fps: float) -> None:
 
     height, width = (side + side % 2 for side in film.shape[:2])
     sink = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, quality=8, macro_block_size=2)
-    sink.send(None)
+    with warnings.catch_warnings():
+        # JAX warns of every fork, but this one goes straight on to ffmpeg.
+        warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
+        sink.send(None)
     for frame in film:
         padding = ((0, height - frame.shape[0]), (0, width - frame.shape[1]), (0, 0))
         sink.send(np.ascontiguousarray(np.pad(frame, padding, mode="edge")))
@@ -200,18 +226,23 @@ def write_mp4(path: pathlib.Path, film: Film, fps: float) -> None:
 
 
 def _spec(name: str) -> gym.envs.registration.EnvSpec:
+    """The registered environment of a short name or an id, whose module is imported if it is given."""
     tasks = {spec.kwargs["name"]: id for id, spec in gym.registry.items() if spec.entry_point == TASK}
+    module, _, id = name.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+    except Exception as error:
+        raise UserError(f"the module of environment {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return gym.spec(tasks.get(name.lower().replace("-", "_"), name))
+            return gym.spec(tasks.get(id.lower().replace("-", "_"), id))
     except gym.error.Error as error:
         known = {known.lower(): known for known in [*gym.registry, *tasks]}
-        similar = difflib.get_close_matches(name.lower(), known, n=1)
+        similar = difflib.get_close_matches(id.lower(), known, n=1)
         hint = f"; did you mean {known[similar[0]]!r}?" if similar else "."
         raise UserError(f"unknown environment {name!r}{hint} Use {', '.join(tasks)}, or any Gymnasium id") from error
-    except Exception as error:
-        raise UserError(f"the module of environment {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _make(options: Watch, spec: gym.envs.registration.EnvSpec) -> Any:
@@ -224,7 +255,7 @@ def _make(options: Watch, spec: gym.envs.registration.EnvSpec) -> Any:
         with warnings.catch_warnings():
             # That it has no pictures is our error to report.
             warnings.simplefilter("ignore")
-            env = gym.make(spec, render_mode="rgb_array", **chosen)
+            env = gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **chosen)
     except Exception as error:
         raise UserError(f"{options.env} cannot be made: {error}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
@@ -291,7 +322,7 @@ def _admissible(name: str, function: Policy, obs: Any, space: gym.Space) -> Any:
         # NumPy would stretch one number over a whole action.
         with contextlib.suppress(TypeError, ValueError):
             checked = np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
-    if not space.contains(checked):
+    if (isinstance(space, gym.spaces.Box) and not isinstance(checked, np.ndarray)) or not space.contains(checked):
         raise UserError(f"policy {name!r} returned {action!r}, which is not an action; the action space is {space}")
     return checked
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from saute.envs.pendulum import angle_cost
-from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta
+from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["DoublePendulum"]
@@ -65,22 +65,20 @@ class DoublePendulum:
         """Five Runge–Kutta steps of 0.01 s in the cart's position and the absolute angles of the poles."""
         force = _force(action)
 
-        def acceleration(pose: Scalars, q: Scalars, v: Scalars) -> Scalars:
-            return _forward(pose, q, v, force)[0]
+        def acceleration(q: Scalars, v: Scalars) -> Scalars:
+            return _forward(q, v, force)[0]
 
-        (s, α, β), (u, ωα, ωβ) = runge_kutta(_pose, acceleration, *_absolute(x), TIMESTEP, self.substeps)
+        (s, α, β), (u, ωα, ωβ) = runge_kutta(acceleration, *_absolute(x), TIMESTEP, self.substeps)
         return jnp.stack([s, α, β - α, u, ωα, ωβ - ωα])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 1"]:
         """Size of the force by which the end of the rail pushes the cart back."""
-        q, v = _absolute(x)
-        return jnp.abs(_forward(_pose(q), q, v, _force(action))[1])[None]
+        return jnp.abs(_forward(*_absolute(x), _force(action))[1])[None]
 
     def observe(self, x: State, sensors: Float[Array, " 1"]) -> Float[Array, " 11"]:
         """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)), f the constraint forces: only the rail's, on the cart."""
-        θ, speed = x[1:3], jnp.clip(x[3:], -10.0, 10.0)
-        push = jnp.clip(-jnp.sign(x[0]) * sensors, -10.0, 10.0)
-        return jnp.concatenate([x[:1], jnp.sin(θ), jnp.cos(θ), speed, push, jnp.zeros(2, x.dtype)])
+        speed, push = jnp.clip(x[3:], -10.0, 10.0), jnp.clip(-jnp.sign(x[0]) * sensors, -10.0, 10.0)
+        return jnp.concatenate([x[:1], *sin_cos(x[1:3]), speed, push, jnp.zeros(2, x.dtype)])
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = 1 − (0.01 x² + (y − 2)² + 0.001 θ̇₁² + 0.005 θ̇₂²) / 10 with the tip at (x, y), after the step."""
@@ -103,8 +101,8 @@ class DoublePendulum:
 
 
 def _tip(x: State) -> tuple[Scalar, Scalar]:
-    α, β = x[1], x[1] + x[2]
-    return x[0] + LENGTH * (jnp.sin(α) + jnp.sin(β)), LENGTH * (jnp.cos(α) + jnp.cos(β))
+    (sα, cα), (sβ, cβ) = sin_cos(x[1]), sin_cos(x[1] + x[2])
+    return x[0] + LENGTH * (sα + sβ), LENGTH * (cα + cβ)
 
 
 def _force(action: Action) -> Scalar:
@@ -114,11 +112,6 @@ def _force(action: Action) -> Scalar:
 def _absolute(x: State) -> tuple[Scalars, Scalars]:
     """Position and velocity of x with the upper pole's angle measured from upright, where its inertia is constant."""
     return (x[0], x[1], x[1] + x[2]), (x[3], x[4], x[4] + x[5])
-
-
-def _pose(q: Scalars) -> Scalars:
-    _, α, β = q
-    return jnp.sin(α), jnp.cos(α), jnp.sin(β), jnp.cos(β)
 
 
 def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Real, Real]:
@@ -136,10 +129,10 @@ RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
 """Inverse inertia of the cart with upright poles, MuJoCo's `dof_invweight0`."""
 
 
-def _forward(pose: Scalars, q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
+def _forward(q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
     """Accelerations M(q)⁻¹(F(q, q̇) + push) under a force on the cart, and the push of the rail's ends."""
-    sα, cα, sβ, cβ = pose
-    s, (u, ωα, ωβ) = q[0], v
+    (s, α, β), (u, ωα, ωβ) = q, v
+    (sα, cα), (sβ, cβ) = sin_cos(α), sin_cos(β)
     cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)
     inertia, kα, kβ, det = _cart_inertia(LOWER_MOMENT * cα, UPPER_MOMENT * cβ, cross)
     drag = DAMPING * (ωβ - ωα)

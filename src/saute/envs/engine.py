@@ -31,7 +31,7 @@ class MujocoEngine:
         if mj_stateSize(self.model, mjtState.mjSTATE_FULLPHYSICS.value) != self._size:
             raise ValueError(f"the model of {task} has more state than qpos and qvel: remove activations and plugins")
         self._pool: Any = None
-        self._outputs = self._allocate(0, 0)
+        self._outputs = self._allocate(0, task.substeps + 1)
 
     def advance(self, x: States, action: Actions) -> tuple[States, Sensed]:
         """The states after the task's substeps, and what is sensed there while the action is still held."""
@@ -58,9 +58,7 @@ class MujocoEngine:
     def _allocate(self, batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
         return np.empty((batch, steps, self._size)), np.empty((batch, steps, self.model.nsensordata))
 
-    def _roll(
-        self, x: States, action: Actions, states: np.ndarray, sensors: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _roll(self, x: States, action: Actions, states: np.ndarray, sensors: np.ndarray) -> Any:
         """Hold the actions from the states x, at time 0, for as many MuJoCo steps as the outputs have rows."""
         if not len(x):  # `mujoco.rollout` does not survive an empty batch
             return states, sensors

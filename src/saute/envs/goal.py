@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from saute.envs.task import Action, Scalar, State
 
@@ -85,24 +85,23 @@ class Goal:
         """xy ~ U([−1.1, 1.1]²) given that hazard and goal are far enough, and heading ~ U(0, 2π).
 
         Only a sixth of the square is admissible, and under `vmap` the unluckiest draw keeps all others waiting, so we
-        propose from the cells of a grid that touch it: the same distribution, five of six proposals accepted.
+        propose from the cells of a grid that touch it: the same distribution, and 93 % of the proposals are admissible.
         """
         cells, width = _start_cells(self)
         corners = jnp.asarray(cells, float)
 
-        def propose(count: Int[Array, ""]) -> Float[Array, " 3"]:
-            cell, u, v, turn = jax.random.uniform(jax.random.fold_in(key, count), (4,))
+        def propose(draw: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            cell, u, v, turn = jax.random.uniform(jax.random.fold_in(key, draw[0]), (4,))
             corner = corners[(cell * len(cells)).astype(int)]
-            return jnp.stack([corner[0] + width * u, corner[1] + width * v, 2 * jnp.pi * turn])
+            return draw[0] + 1, corner + width * jnp.stack([u, v]), 2 * jnp.pi * turn
 
-        def inadmissible(pose: Float[Array, " 3"]) -> Bool[Array, ""]:
-            clear = _distance(pose[:2], self.hazard) >= self.hazard_keepout
-            return ~(clear & (_distance(pose[:2], self.goal) >= self.goal_keepout))
+        def inadmissible(draw: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+            clear = _distance(draw[1], self.hazard) >= self.hazard_keepout
+            return ~(clear & (_distance(draw[1], self.goal) >= self.goal_keepout))
 
-        _, pose = jax.lax.while_loop(
-            lambda carry: inadmissible(carry[1]), lambda carry: (carry[0] + 1, propose(carry[0])), (1, propose(0))
-        )
-        return pose[:2], pose[2]
+        nowhere = (jnp.zeros((), jnp.uint32), jnp.full(2, jnp.nan), jnp.zeros(()))
+        _, xy, heading = jax.lax.while_loop(inadmissible, propose, nowhere)
+        return xy, heading
 
     def view(
         self, position: Vector, frame: Matrix, accelerometer: Array, gyro: Vector, velocimeter: Vector
@@ -127,7 +126,7 @@ class Goal:
 
 
 @functools.cache
-def _start_cells(task: Goal, grid: int = 64) -> tuple[np.ndarray, float]:
+def _start_cells(task: Goal, grid: int = 128) -> tuple[np.ndarray, float]:
     """Lower left corners, and the width, of the grid cells which are not wholly inside one of the two keepouts."""
     edges = np.linspace(-task.start_extent, task.start_extent, grid + 1)
 

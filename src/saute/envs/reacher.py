@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sphere
+from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos, sphere
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["Reacher"]
@@ -64,13 +64,13 @@ class Reacher:
 
     def advance(self, x: State, action: Action) -> State:
         """Two Runge–Kutta steps of 0.01 s."""
-        torque = GEAR * jnp.clip(action, -1.0, 1.0)
+        torque = tuple(GEAR * jnp.clip(action, -1.0, 1.0))
 
-        def acceleration(pose: Scalars, q: Scalars, v: Scalars) -> Scalars:
-            arm = _arm_acceleration(pose, q[:2], v[:2], tuple(torque))
+        def acceleration(q: Scalars, v: Scalars) -> Scalars:
+            arm = _arm_acceleration(q[:2], v[:2], torque)
             return *arm, _target_acceleration(q[2], v[2]), _target_acceleration(q[3], v[3])
 
-        q, v = runge_kutta(_pose, acceleration, tuple(x[:4]), tuple(x[4:]), TIMESTEP, self.substeps)
+        q, v = runge_kutta(acceleration, tuple(x[:4]), tuple(x[4:]), TIMESTEP, self.substeps)
         return jnp.stack([*q, *v])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 0"]:
@@ -78,8 +78,8 @@ class Reacher:
 
     def observe(self, x: State, sensors: Float[Array, " 0"]) -> Float[Array, " 11"]:
         """(cos q, sin q, target joints, q̇, fingertip − goal); the last entry is a height difference, always 0."""
-        arm, offset = x[:2], jnp.stack([*self._offset(x), 0.0])
-        return jnp.concatenate([jnp.cos(arm), jnp.sin(arm), x[2:4], x[4:6], offset])
+        sin, cos = sin_cos(x[:2])
+        return jnp.concatenate([cos, sin, x[2:6], jnp.stack([*self._offset(x), 0.0])])
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = −‖fingertip − goal‖ − ‖a‖², before the step."""
@@ -104,12 +104,8 @@ class Reacher:
 
 
 def _fingertip(x: State) -> tuple[Scalar, Scalar]:
-    α, β = x[0], x[0] + x[1]
-    return LENGTH * jnp.cos(α) + TIP_LENGTH * jnp.cos(β), LENGTH * jnp.sin(α) + TIP_LENGTH * jnp.sin(β)
-
-
-def _pose(q: Scalars) -> Scalars:
-    return jnp.sin(q[1]), jnp.cos(q[1])
+    (sα, cα), (sβ, cβ) = sin_cos(x[0]), sin_cos(x[0] + x[1])
+    return LENGTH * cα + TIP_LENGTH * cβ, LENGTH * sα + TIP_LENGTH * sβ
 
 
 def _elbow_inertia(cos: Real) -> tuple[Real, Real, Real]:
@@ -124,9 +120,9 @@ ELBOW_WEIGHT = 1.0 / _elbow_inertia(1.0)[0]
 """Inverse inertia of the elbow with the arm stretched, MuJoCo's `dof_invweight0`."""
 
 
-def _arm_acceleration(pose: Scalars, q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
+def _arm_acceleration(q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
     """q̈ = M(q)⁻¹(τ − q̇ − C(q, q̇)q̇) with the elbow kept within ±3; gravity is across the plane."""
-    sin, cos = pose
+    sin, cos = sin_cos(q[1])
     inertia, k, shoulder = _elbow_inertia(cos)
     swing = LENGTH * LOWER_MOMENT * sin
     f0 = torque[0] - DAMPING * v[0] + swing * v[1] * (2 * v[0] + v[1])

@@ -1,0 +1,1 @@
+"""Learners, interchangeable: each sees batches, never an environment."""

@@ -1,0 +1,84 @@
+"""Constrained policy optimisation (Achiam et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from saute import constraint as constraints
+from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
+from saute.algos.trpo import surrogates
+from saute.trust_region import conjugate_gradient, fisher_product, line_search
+
+__all__ = ["cpo", "dual"]
+
+
+def dual(q: Array, r: Array, s: Array, c: Array, δ: float) -> tuple[Array, Array, Array]:
+    """λ, ν and the case of max gᵀx s.t. c + bᵀx ≤ 0, ½xᵀHx ≤ δ, with q = gᵀH⁻¹g, r = gᵀH⁻¹b, s = bᵀH⁻¹b.
+
+    x = H⁻¹(g − νb)/λ in cases 1 to 4; 0: infeasible, and x = −√(2δ/s) H⁻¹b is the way back.
+    1: infeasible here, but not in all of the trust region; 2: feasible here, not everywhere; 3: feasible everywhere;
+    4: the cost does not depend on the policy. In 3 and 4 the constraint does not bind, ν = 0.
+    """
+    tiny = 1e-12
+    flat = (s < 1e-8) & (c <= 0)
+    A = jnp.maximum(q - r**2 / jnp.maximum(s, tiny), 0.0)
+    B = 2 * δ - c**2 / jnp.maximum(s, tiny)
+    case = jnp.where(flat, 4, jnp.where(c > 0, jnp.where(B > 0, 1, 0), jnp.where(B > 0, 2, 3)))
+
+    # The dual is ½((q − 2νr + ν²s)/λ + 2δλ) − νc with ν = (λc + r)/s where that is positive, else 0: two pieces of one convex
+    # function of λ, that meet at λ = −r/c.
+    free = jnp.sqrt(q / (2 * δ))
+    bound = jnp.sqrt(A / jnp.maximum(B, tiny))
+    meet = jnp.maximum(0.0, -r / jnp.where(jnp.abs(c) < tiny, tiny, c))
+    λ_bound = jnp.where(c < 0, jnp.minimum(bound, meet), jnp.maximum(bound, meet))
+    λ_free = jnp.where(c < 0, jnp.maximum(free, meet), jnp.minimum(free, meet))
+
+    def at_bound(λ: Array) -> Array:
+        return 0.5 * (A / jnp.maximum(λ, tiny) + B * λ) - r * c / jnp.maximum(s, tiny)
+
+    def at_free(λ: Array) -> Array:
+        return 0.5 * (q / jnp.maximum(λ, tiny) + 2 * δ * λ)
+
+    # λ → 0 where both gradients are parallel; the floor keeps (g − νb)/λ from becoming 0/0.
+    λ = jnp.maximum(jnp.where(at_bound(λ_bound) <= at_free(λ_free), λ_bound, λ_free), 1e-5 * free)
+    ν = jnp.maximum(0.0, (λ * c + r) / jnp.maximum(s, tiny))
+    unbound = case >= 3
+    return jnp.where(unbound, free, λ), jnp.where(unbound, 0.0, ν), case
+
+
+def cpo(
+    limit: float,
+    settings: Settings | None = None,
+    cg_iterations: int = 10,
+    damping: float = 0.1,
+    shrink: float = 0.8,
+    tries: int = 10,
+) -> Algorithm:
+    """CPO: the trust region step that also keeps the linearised mean cost of an episode below the limit."""
+    settings = settings or Settings()
+    δ = settings.target_kl
+
+    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+        θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
+        before, g = jax.value_and_grad(surrogate)(θ, data.advantage)
+        cost_before, b = jax.value_and_grad(surrogate)(θ, data.cost_advantage)
+        product = fisher_product(divergence, θ, damping)
+        Hg, Hb = (conjugate_gradient(product, v, cg_iterations) for v in (g, b))
+        q, r, s, c = Hg @ product(Hg), g @ Hb, Hb @ product(Hb), data.excess
+        λ, ν, case = dual(q, r, s, c, δ)
+        recover = -jnp.sqrt(2 * δ / jnp.maximum(s, 1e-12)) * Hb
+        step = jnp.where(case == 0, recover, (Hg - ν * Hb) / jnp.maximum(λ, 1e-12))
+
+        def acceptable(θ_new: Array) -> Array:
+            better = (surrogate(θ_new, data.advantage) >= before) | (case <= 1)
+            cheaper = surrogate(θ_new, data.cost_advantage) - cost_before <= jnp.maximum(-c, 0.0)
+            return (divergence(θ_new) <= δ) & better & cheaper
+
+        θ_new, fraction = line_search(acceptable, θ, step, shrink, tries)
+        return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction, "case": case}
+
+    return Algorithm("cpo", settings, constraints.none(), improve, lambda parameters: (), limit)

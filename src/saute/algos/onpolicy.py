@@ -1,0 +1,160 @@
+"""What PPO, TRPO and CPO share: advantages, the constraint's multiplier, value fits; they differ in `improve` only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saute.constraint import Constraint, mean, penalise
+from saute.nets import Categorical, Gaussian, init_mlp, mlp, policy_for
+from saute.protocol import Episodes, Transition
+from saute.returns import advantages
+
+__all__ = ["Algorithm", "Data", "Improve", "Learner", "OnPolicy", "Settings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the paper's on-policy learners (Sootla et al. 2022, table 1; 4000 steps per epoch as in its experiments)."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    steps_per_epoch: int = 4000
+    discount: float = 0.99
+    trace: float = 0.97
+    cost_discount: float = 0.99
+    cost_trace: float = 0.97
+    value_rate: float = 1e-3
+    value_iterations: int = 80
+    target_kl: float = 0.01
+
+
+class Data(NamedTuple):
+    """A batch as `improve` sees it, all steps of all environments in one row each."""
+
+    obs: Float[Array, "step obs"]
+    action: Array
+    old: Any
+    advantage: Float[Array, " step"]
+    cost_advantage: Float[Array, " step"]
+    objective: Float[Array, " step"]
+    """Advantage that is to be maximised: the reward's, less λ times the cost's."""
+    excess: Float[Array, ""]
+    """How far the mean cost of an episode is above the limit, per step."""
+
+
+Policy = Gaussian | Categorical
+Improve = Callable[[Policy, Any, Any, Data], tuple[Any, Any, dict[str, Array]]]
+"""(policy, parameters, optimiser state, data) → (parameters, optimiser state, metrics)."""
+
+
+class Learner(NamedTuple):
+    """Everything that training changes."""
+
+    policy: Any
+    value: Any
+    cost_value: Any
+    policy_optimiser: Any
+    value_optimiser: Any
+    cost_value_optimiser: Any
+    constraint: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """An optimiser of the policy with its settings and its constraint, not yet bound to an environment's spaces."""
+
+    name: str
+    settings: Settings
+    constraint: Constraint
+    improve: Improve
+    init_optimiser: Callable[[Any], Any]
+    limit: float | None = None
+
+    def bind(self, observation_space: Any, action_space: Any) -> OnPolicy:
+        return OnPolicy(self, policy_for(observation_space, action_space, self.settings.hidden))
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPolicy:
+    """`init`, `act` and `learn` for an environment's spaces; `learn` never sees the environment."""
+
+    algorithm: Algorithm
+    policy: Policy
+
+    def init(self, key: PRNGKeyArray) -> Learner:
+        policy_key, value_key, cost_key = jax.random.split(key, 3)
+        sizes = (self.policy.observations, *self.algorithm.settings.hidden, 1)
+        parameters, value, cost_value = self.policy.init(policy_key), init_mlp(value_key, sizes), init_mlp(cost_key, sizes)
+        adam = optax.adam(self.algorithm.settings.value_rate)
+        return Learner(
+            parameters,
+            value,
+            cost_value,
+            self.algorithm.init_optimiser(parameters),
+            adam.init(value),
+            adam.init(cost_value),
+            self.algorithm.constraint.init(),
+        )
+
+    def act(self, learner: Learner, obs: Array, key: PRNGKeyArray) -> tuple[Array, tuple[()]]:
+        """Actions drawn from the policy."""
+        return self.policy.sample(self.policy.distribution(learner.policy, obs), key), ()
+
+    def learn(self, learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Array]]:
+        """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
+        settings, limit = self.algorithm.settings, self.algorithm.limit
+        constrained = self.algorithm.constraint.active or limit is not None
+        constraint, multiplier = self.algorithm.constraint.update(learner.constraint, episodes.cost, episodes.ended)
+        ended = batch.terminated | batch.truncated
+
+        def estimate(net: Any, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
+            value, next_value = mlp(net, batch.obs)[..., 0], mlp(net, batch.next_obs)[..., 0]
+            return advantages(signal, value, next_value, batch.terminated, ended, discount, trace)
+
+        advantage, target = estimate(learner.value, batch.reward, settings.discount, settings.trace)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        cost_advantage, cost_target = jnp.zeros_like(advantage), jnp.zeros_like(advantage)
+        if constrained:
+            cost_advantage, cost_target = estimate(learner.cost_value, batch.cost, settings.cost_discount, settings.cost_trace)
+            cost_advantage = cost_advantage - cost_advantage.mean()
+
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (batch.obs, batch.action, advantage, cost_advantage))
+        obs, action, advantage, cost_advantage = flat
+        mean_length = mean(episodes.length.astype(obs.dtype), episodes.ended)
+        data = Data(
+            obs=obs,
+            action=action,
+            old=jax.lax.stop_gradient(self.policy.distribution(learner.policy, obs)),
+            advantage=advantage,
+            cost_advantage=cost_advantage,
+            objective=penalise(advantage, cost_advantage, multiplier),
+            excess=(mean(episodes.cost, episodes.ended) - (limit or 0.0)) / jnp.maximum(1.0, mean_length),
+        )
+        policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, learner.policy, learner.policy_optimiser, data)
+        value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target.ravel(), settings)
+        cost_value, cost_value_optimiser = learner.cost_value, learner.cost_value_optimiser
+        if constrained:
+            cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target.ravel(), settings)
+        learner = Learner(policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser, constraint)
+        return learner, {**metrics, "multiplier": multiplier}
+
+
+def fit(net: Any, optimiser_state: Any, obs: Array, target: Array, settings: Settings) -> tuple[Any, Any]:
+    """Full-batch Adam on ½E(V(s) − G)²."""
+    adam = optax.adam(settings.value_rate)
+
+    def loss(net: Any) -> Array:
+        return jnp.mean((mlp(net, obs)[..., 0] - target) ** 2)
+
+    def iterate(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+        net, state = carry
+        updates, state = adam.update(jax.grad(loss)(net), state)
+        return (optax.apply_updates(net, updates), state), None
+
+    return jax.lax.scan(iterate, (net, optimiser_state), length=settings.value_iterations)[0]

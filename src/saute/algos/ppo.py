@@ -1,0 +1,55 @@
+"""Proximal policy optimisation (Schulman et al. 2017), full-batch, stopped early by the divergence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from saute import constraint as constraints
+from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
+
+__all__ = ["ppo"]
+
+
+def ppo(
+    constraint: constraints.Constraint | None = None,
+    settings: Settings | None = None,
+    clip: float = 0.2,
+    rate: float = 3e-4,
+    iterations: int = 80,
+    margin: float = 1.2,
+) -> Algorithm:
+    """PPO: maximise E min(ρA, clip(ρ, 1 ± ε)A) by Adam, until KL > 1.2 · target."""
+    settings = settings or Settings()
+    adam = optax.adam(rate)
+
+    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+        old_log_prob = policy.log_prob(data.old, data.action)
+
+        def loss(parameters: Any) -> tuple[Array, Array]:
+            dist = policy.distribution(parameters, data.obs)
+            ρ = jnp.exp(policy.log_prob(dist, data.action) - old_log_prob)
+            clipped = jnp.clip(ρ, 1 - clip, 1 + clip)
+            surrogate = jnp.minimum(ρ * data.objective, clipped * data.objective).mean()
+            return -surrogate, policy.divergence(data.old, dist).mean()
+
+        def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            i, parameters, state, _ = carry
+            (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters)
+            updates, fresh = adam.update(gradient, state)
+            # The divergence is that of the parameters before this step: once it is too large, the step is not made.
+            within = divergence <= margin * settings.target_kl
+            stepped = (optax.apply_updates(parameters, updates), fresh)
+            parameters, state = jax.tree.map(lambda new, kept: jnp.where(within, new, kept), stepped, (parameters, state))
+            return jnp.where(within, i + 1, iterations), parameters, state, i
+
+        start = (jnp.zeros((), jnp.int32), parameters, state, jnp.zeros((), jnp.int32))
+        _, parameters, state, last = jax.lax.while_loop(lambda carry: carry[0] < iterations, body, start)
+        divergence = policy.divergence(data.old, policy.distribution(parameters, data.obs)).mean()
+        return parameters, state, {"divergence": divergence, "policy_iterations": last + 1}
+
+    return Algorithm("ppo", settings, constraint or constraints.none(), improve, adam.init)

@@ -1,0 +1,60 @@
+"""Trust region policy optimisation (Schulman et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from saute import constraint as constraints
+from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
+from saute.trust_region import conjugate_gradient, fisher_product, line_search
+
+__all__ = ["surrogates", "trpo"]
+
+
+def trpo(
+    constraint: constraints.Constraint | None = None,
+    settings: Settings | None = None,
+    cg_iterations: int = 10,
+    damping: float = 0.1,
+    shrink: float = 0.8,
+    tries: int = 10,
+) -> Algorithm:
+    """TRPO: θ' = θ + βʲ √(2δ/gᵀH⁻¹g) H⁻¹g, the first j at which KL ≤ δ and the surrogate is not worse."""
+    settings = settings or Settings()
+    limit = settings.target_kl
+
+    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+        θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
+        before, g = jax.value_and_grad(surrogate)(θ, data.objective)
+        product = fisher_product(divergence, θ, damping)
+        direction = conjugate_gradient(product, g, cg_iterations)
+        scale = jnp.sqrt(2 * limit / jnp.maximum(direction @ product(direction), 1e-12))
+
+        def acceptable(θ_new: Array) -> Array:
+            return (divergence(θ_new) <= limit) & (surrogate(θ_new, data.objective) >= before)
+
+        θ_new, fraction = line_search(acceptable, θ, scale * direction, shrink, tries)
+        return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction}
+
+    return Algorithm("trpo", settings, constraint or constraints.none(), improve, lambda parameters: ())
+
+
+def surrogates(policy: Policy, parameters: Any, data: Data) -> tuple[Array, Callable, Callable, Callable]:
+    """Flat parameters θ, their inverse map, E ρA of any advantage A, and the mean divergence from the old policy."""
+    θ, unravel = ravel_pytree(parameters)
+    old_log_prob = policy.log_prob(data.old, data.action)
+
+    def surrogate(θ: Array, advantage: Array) -> Array:
+        dist = policy.distribution(unravel(θ), data.obs)
+        return jnp.mean(jnp.exp(policy.log_prob(dist, data.action) - old_log_prob) * advantage)
+
+    def divergence(θ: Array) -> Array:
+        return policy.divergence(data.old, policy.distribution(unravel(θ), data.obs)).mean()
+
+    return θ, unravel, surrogate, divergence

@@ -1,0 +1,110 @@
+"""Constraints on average: a statistic of the episodes' costs × a controller of the multiplier λ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+__all__ = ["Constraint", "Statistic", "cvar", "lagrangian", "mean", "none", "penalise", "pid"]
+
+Statistic = Callable[[Float[Array, "..."], Bool[Array, "..."]], Float[Array, ""]]
+"""(costs, mask of whole episodes) → the number that is held against the limit."""
+
+
+class Constraint(NamedTuple):
+    """A pair of pure functions: `init() → state`, `update(state, costs, ended) → (state, λ)`."""
+
+    init: Callable[[], Any]
+    update: Callable[[Any, Float[Array, "..."], Bool[Array, "..."]], tuple[Any, Float[Array, ""]]]
+    statistic: Statistic
+    active: bool = True
+
+
+def penalise(reward: Any, cost: Any, multiplier: Any) -> Any:
+    """(r − λ l)/(1 + λ), for advantages and for Q-values alike."""
+    return (reward - multiplier * cost) / (1.0 + multiplier)
+
+
+def mean(costs: Float[Array, "..."], ended: Bool[Array, "..."]) -> Float[Array, ""]:
+    """Average cost of the whole episodes."""
+    return jnp.sum(jnp.where(ended, costs, 0.0)) / jnp.maximum(1, ended.sum())
+
+
+def cvar(worst: float = 0.01) -> Statistic:
+    """Mean cost of the worst ⌈αn⌉ ≥ 1 of n episodes (Tamar et al. 2015)."""
+    if not 0.0 < worst <= 1.0:
+        raise ValueError(f"cvar's worst={worst!r} must be a share in (0, 1], for example 0.01")
+
+    def statistic(costs: Float[Array, "..."], ended: Bool[Array, "..."]) -> Float[Array, ""]:
+        descending = -jnp.sort(jnp.where(ended, -costs, jnp.inf).ravel())
+        # The small slack keeps ⌈0.01·100⌉ at 1 in float32.
+        tail = jnp.maximum(1, jnp.ceil(worst * ended.sum() - 1e-4)).astype(int)
+        chosen = (jnp.arange(descending.size) < tail) & jnp.isfinite(descending)
+        return jnp.sum(jnp.where(chosen, descending, 0.0)) / tail
+
+    return statistic
+
+
+def none() -> Constraint:
+    """No constraint: λ = 0."""
+    return Constraint(lambda: (), lambda state, costs, ended: (state, jnp.zeros(())), mean, active=False)
+
+
+def lagrangian(limit: float, statistic: Statistic = mean, rate: float = 5e-2, initial: float = 1.0) -> Constraint:
+    """Dual ascent, λ = softplus(p) with Adam on −p (J − d) (Ray et al. 2019)."""
+    optimiser = optax.adam(rate)
+
+    def init() -> Any:
+        p = jnp.log(jnp.expm1(jnp.asarray(initial)))
+        return p, optimiser.init(p)
+
+    def update(state: Any, costs: Any, ended: Any) -> tuple[Any, Any]:
+        p, moments = state
+        step, moments = optimiser.update(limit - statistic(costs, ended), moments)
+        fresh = (optax.apply_updates(p, step), moments)
+        # Without a whole episode nothing is known, and the multiplier stays.
+        state = jax.tree.map(lambda new, old: jnp.where(ended.any(), new, old), fresh, state)
+        return state, jax.nn.softplus(state[0])
+
+    return Constraint(init, update, statistic)
+
+
+class PidState(NamedTuple):
+    """Smoothed error, integral, and the last value of the statistic."""
+
+    error: Float[Array, ""]
+    integral: Float[Array, ""]
+    last: Float[Array, ""]
+
+
+def pid(
+    limit: float,
+    statistic: Statistic = mean,
+    proportional: float = 0.1,
+    integral: float = 0.01,
+    derivative: float = 0.0,
+    smoothing: float = 0.95,
+) -> Constraint:
+    """λ = (K_p EMA(D) + I + K_d (ΔJ)⁺)⁺ with D = J − d and I ← (I + K_i D)⁺ (Stooke et al. 2020)."""
+
+    def init() -> PidState:
+        return PidState(jnp.zeros(()), jnp.zeros(()), jnp.full((), jnp.inf))
+
+    def update(state: PidState, costs: Any, ended: Any) -> tuple[PidState, Any]:
+        value = statistic(costs, ended)
+        fresh = PidState(
+            error=smoothing * state.error + (1 - smoothing) * (value - limit),
+            integral=jnp.maximum(0.0, state.integral + integral * (value - limit)),
+            last=value,
+        )
+        rise = jnp.maximum(0.0, value - state.last)
+        new = jax.tree.map(lambda a, b: jnp.where(ended.any(), a, b), fresh, state)
+        slope = jnp.where(ended.any(), derivative * rise, 0.0)
+        return new, jnp.maximum(0.0, proportional * new.error + new.integral + slope)
+
+    return Constraint(init, update, statistic)

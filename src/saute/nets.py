@@ -1,0 +1,124 @@
+"""Multilayer perceptrons and the policies on top of them; every leaf is an array, so plain `jit`, `vmap` and `grad` apply."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Float, PRNGKeyArray
+
+__all__ = ["Categorical", "Gaussian", "Layer", "init_mlp", "mlp", "policy_for"]
+
+
+class Layer(NamedTuple):
+    """y = x W + b."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+
+MLP = tuple[Layer, ...]
+
+
+def init_mlp(key: PRNGKeyArray, sizes: Sequence[int]) -> MLP:
+    """Weights by Glorot & Bengio 2010, W ~ U(±√(6/(in + out))), zero biases."""
+    keys = jax.random.split(key, len(sizes) - 1)
+
+    def layer(key: PRNGKeyArray, inputs: int, outputs: int) -> Layer:
+        extent = math.sqrt(6.0 / (inputs + outputs))
+        return Layer(jax.random.uniform(key, (inputs, outputs), minval=-extent, maxval=extent), jnp.zeros(outputs))
+
+    return tuple(layer(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
+
+
+def mlp(net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh) -> Float[Array, "*batch out"]:
+    """The network's output; the activation stands between the layers."""
+    for layer in net[:-1]:
+        x = activation(x @ layer.weight + layer.bias)
+    return x @ net[-1].weight + net[-1].bias
+
+
+class GaussianParameters(NamedTuple):
+    mean: MLP
+    log_std: Float[Array, " action"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """a ~ N(μ(s), diag σ²) with σ independent of the state, initially e^−½."""
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+
+    def init(self, key: PRNGKeyArray) -> GaussianParameters:
+        return GaussianParameters(init_mlp(key, (self.observations, *self.hidden, self.actions)), jnp.full(self.actions, -0.5))
+
+    def distribution(self, parameters: GaussianParameters, obs: Array) -> tuple[Array, Array]:
+        """What `sample`, `log_prob` and `divergence` work on: means and log σ."""
+        mean = mlp(parameters.mean, obs)
+        return mean, jnp.broadcast_to(parameters.log_std, mean.shape)
+
+    def mode(self, dist: tuple[Array, Array]) -> Array:
+        return dist[0]
+
+    def sample(self, dist: tuple[Array, Array], key: PRNGKeyArray) -> Array:
+        mean, log_std = dist
+        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def log_prob(self, dist: tuple[Array, Array], action: Array) -> Array:
+        """log π(a|s) = −Σ ½((a − μ)/σ)² + log σ + ½ log 2π."""
+        mean, log_std = dist
+        z = (action - mean) * jnp.exp(-log_std)
+        return -jnp.sum(0.5 * z**2 + log_std + 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def divergence(self, old: tuple[Array, Array], new: tuple[Array, Array]) -> Array:
+        """KL(old ‖ new) = Σ log(σ'/σ) + (σ² + (μ − μ')²)/(2σ'²) − ½."""
+        (mean, log_std), (mean_new, log_std_new) = old, new
+        ratio = (jnp.exp(2 * log_std) + (mean - mean_new) ** 2) * jnp.exp(-2 * log_std_new)
+        return jnp.sum(log_std_new - log_std + 0.5 * ratio - 0.5, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical:
+    """a ~ softmax of the logits, for discrete actions."""
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+
+    def init(self, key: PRNGKeyArray) -> MLP:
+        return init_mlp(key, (self.observations, *self.hidden, self.actions))
+
+    def distribution(self, parameters: MLP, obs: Array) -> Array:
+        return jax.nn.log_softmax(mlp(parameters, obs))
+
+    def mode(self, dist: Array) -> Array:
+        return jnp.argmax(dist, axis=-1)
+
+    def sample(self, dist: Array, key: PRNGKeyArray) -> Array:
+        return jax.random.categorical(key, dist)
+
+    def log_prob(self, dist: Array, action: Array) -> Array:
+        return jnp.take_along_axis(dist, action[..., None].astype(int), axis=-1)[..., 0]
+
+    def divergence(self, old: Array, new: Array) -> Array:
+        return jnp.sum(jnp.exp(old) * (old - new), axis=-1)
+
+
+def policy_for(observation_space: Any, action_space: Any, hidden: tuple[int, ...] = (64, 64)) -> Gaussian | Categorical:
+    """The policy that fits the spaces: Gaussian for a vector of actions, categorical for a discrete one."""
+    if not isinstance(observation_space, spaces.Box) or len(observation_space.shape) != 1:
+        raise ValueError(f"observations {observation_space} are not a vector; flatten them with FlattenObservation first")
+    size = observation_space.shape[0]
+    if isinstance(action_space, spaces.Discrete):
+        return Categorical(size, int(action_space.n), hidden)
+    if isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
+        return Gaussian(size, int(np.prod(action_space.shape)), hidden)
+    raise ValueError(f"actions {action_space} are neither a vector nor discrete; wrap the environment to make them so")

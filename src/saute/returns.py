@@ -1,0 +1,40 @@
+"""Advantages and value targets; the only place that knows that terminated is not truncated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+__all__ = ["advantages"]
+
+
+def advantages(
+    reward: Float[Array, "time env"],
+    value: Float[Array, "time env"],
+    next_value: Float[Array, "time env"],
+    terminated: Bool[Array, "time env"],
+    ended: Bool[Array, "time env"],
+    discount: float,
+    trace: float,
+) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
+    """Generalised advantages and bootstrapped returns (Schulman et al. 2016).
+
+    δ_t = r_t + γ V(s'_t) [not terminated] − V(s_t),    A_t = δ_t + γλ A_{t+1} [not ended],    G_t = V(s_t) + A_t at λ = 1.
+
+    s'_t is the episode's own next observation, so a time-out, or the end of the data, bootstraps from the remaining budget
+    that the episode really had; a terminal state has no future.
+    """
+    δ = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+
+    def accumulate(decay: float) -> Float[Array, "time env"]:
+        def back(later: Any, now: Any) -> Any:
+            δ, ended = now
+            total = δ + jnp.where(ended, 0.0, decay * later)
+            return total, total
+
+        return jax.lax.scan(back, jnp.zeros_like(δ[0]), (δ, ended), reverse=True)[1]
+
+    return accumulate(discount * trace), value + accumulate(discount)

@@ -1,0 +1,54 @@
+"""Natural gradients without a matrix: Fisher-vector product, conjugate gradient, backtracking line search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = ["conjugate_gradient", "fisher_product", "line_search"]
+
+Vector = Float[Array, " parameters"]
+
+
+def fisher_product(divergence: Callable[[Vector], Float[Array, ""]], at: Vector, damping: float) -> Callable[[Vector], Vector]:
+    """v ↦ (∇²KL + δI) v at the parameters where the divergence is zero."""
+    gradient = jax.grad(divergence)
+    return lambda v: jax.jvp(gradient, (at,), (v,))[1] + damping * v
+
+
+def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iterations: int) -> Vector:
+    """Solves A x = b for positive definite A (Hestenes & Stiefel 1952)."""
+
+    def iterate(_: int, carry: tuple[Vector, ...]) -> tuple[Any, ...]:
+        x, r, p, rr = carry
+        Ap = product(p)
+        α = rr / jnp.maximum(p @ Ap, 1e-30)
+        x, r = x + α * p, r - α * Ap
+        r_next = r @ r
+        return x, r, r + r_next / jnp.maximum(rr, 1e-30) * p, r_next
+
+    return jax.lax.fori_loop(0, iterations, iterate, (jnp.zeros_like(b), b, b, b @ b))[0]
+
+
+def line_search(
+    acceptable: Callable[[Vector], Any], at: Vector, step: Vector, shrink: float, tries: int
+) -> tuple[Vector, Float[Array, ""]]:
+    """The first of at + βʲ step, j = 0, 1, …, that is acceptable, else no step; and the fraction βʲ that was taken."""
+
+    def cond(carry: tuple[Any, ...]) -> Any:
+        j, found, _ = carry
+        return (j < tries) & ~found
+
+    def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        j, _, _ = carry
+        fraction = shrink ** j.astype(step.dtype)
+        return j + 1, acceptable(at + fraction * step), fraction
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros((), step.dtype))
+    _, found, fraction = jax.lax.while_loop(cond, body, start)
+    fraction = jnp.where(found, fraction, 0.0)
+    return at + fraction * step, fraction

@@ -1,0 +1,83 @@
+"""Statistics and multiplier controllers against sequences worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from saute.constraint import cvar, lagrangian, mean, none, penalise, pid
+
+ENDED = jnp.array([True, True, False, True])
+COSTS = jnp.array([10.0, 20.0, 1000.0, 60.0])
+
+
+def test_statistics_count_whole_episodes_only() -> None:
+    assert mean(COSTS, ENDED) == pytest.approx(30.0)
+    assert cvar(0.01)(COSTS, ENDED) == pytest.approx(60.0)
+    assert cvar(0.5)(COSTS, ENDED) == pytest.approx(40.0)
+    assert cvar(1.0)(COSTS, ENDED) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(("n", "tail"), [(1, 1), (20, 1), (100, 1), (101, 2), (200, 2), (250, 3)])
+def test_cvar_takes_the_worst_ceil_of_alpha_n(n: int, tail: int) -> None:
+    costs = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
+    assert cvar(0.01)(jnp.asarray(costs), jnp.ones(n, bool)) == pytest.approx(np.sort(costs)[-tail:].mean())
+
+
+def test_cvar_share_must_make_sense() -> None:
+    with pytest.raises(ValueError, match=r"worst=0.0 must be a share"):
+        cvar(0.0)
+
+
+def test_penalise() -> None:
+    assert penalise(3.0, 2.0, 0.0) == 3.0
+    assert penalise(3.0, 2.0, 1.0) == 0.5
+
+
+def test_no_constraint_never_penalises() -> None:
+    constraint = none()
+    assert constraint.update(constraint.init(), COSTS, ENDED)[1] == 0.0
+
+
+def test_lagrangian_follows_adam_on_the_softplus_parameter() -> None:
+    constraint = lagrangian(25.0, rate=0.05)
+    state = constraint.init()
+    p, m, v = math.log(math.e - 1), 0.0, 0.0
+    for t, level in enumerate([30.0, 40.0, 10.0, 26.0], start=1):
+        state, multiplier = constraint.update(state, jnp.full(4, level), ENDED)
+        gradient = 25.0 - level
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        p -= 0.05 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        assert multiplier == pytest.approx(math.log1p(math.exp(p)), rel=1e-5)
+
+
+def test_lagrangian_starts_at_one_and_its_first_step_has_the_same_size_for_any_violation() -> None:
+    small, large = (lagrangian(25.0).update(lagrangian(25.0).init(), jnp.full(4, c), ENDED)[1] for c in (25.5, 2500.0))
+    assert small == pytest.approx(float(large), rel=1e-4) and small > 1.0
+
+
+def test_pid_by_hand() -> None:
+    constraint = pid(25.0, proportional=0.1, integral=0.01, derivative=0.5, smoothing=0.5)
+    state = constraint.init()
+    # D = 10: EMA 5, I .1, no rise known; D = 20: EMA 12.5, I .3, rise 10; D = −100: EMA −43.75, I 0, no rise.
+    expected = [0.1 * 5 + 0.1, 0.1 * 12.5 + 0.3 + 0.5 * 10, 0.0]
+    for level, wanted in zip([35.0, 45.0, -75.0], expected, strict=True):
+        state, multiplier = constraint.update(state, jnp.full(4, level), ENDED)
+        assert multiplier == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("make", [lagrangian, pid])
+def test_without_a_whole_episode_the_multiplier_stays(make) -> None:
+    constraint = make(25.0)
+    state, before = constraint.update(constraint.init(), COSTS, ENDED)
+    _, after = constraint.update(state, COSTS, jnp.zeros(4, bool))
+    assert after == before
+
+
+def test_cvar_lagrangian_reacts_to_the_tail_where_the_mean_does_not() -> None:
+    costs, ended = jnp.array([0.0] * 99 + [80.0]), jnp.ones(100, bool)
+    by_mean, by_tail = lagrangian(25.0), lagrangian(25.0, statistic=cvar(0.01))
+    assert by_mean.update(by_mean.init(), costs, ended)[1] < 1.0 < by_tail.update(by_tail.init(), costs, ended)[1]
