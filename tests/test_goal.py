@@ -336,13 +336,13 @@ def test_reward_cost_and_end_on_the_circles_themselves():
 
 
 def test_a_scripted_drive_gives_the_known_returns_and_costs():
-    """Turn until the goal is nearly ahead, then drive: return 2.95 ± 0.47; cost 18.9, q90 52, q99 55."""
+    """Turn towards the goal, and drive once it is ahead: return 2.95 ± 0.47; cost 18.9, q90 52, q99 55."""
     task, count = PointGoal(), 1000 if VERIFY else 400
 
     def drive(x):
         error = jnp.arctan2(1.1 - x[1], 1.1 - x[0]) - x[2]
         error = (error + jnp.pi) % (2 * jnp.pi) - jnp.pi
-        return jnp.stack([jnp.abs(error) < 0.25, jnp.clip(error, -1, 1)])
+        return jnp.stack([jnp.abs(error) < 1.3, jnp.clip(2 * error, -1, 1)])
 
     def step(carry, _):
         x, running = carry
@@ -370,4 +370,4 @@ def check_drive(name, returns, costs, episodes, known):
     assert returns.std() == pytest.approx(known[1], abs=4 * known[1] * spread / math.sqrt(2))
     assert abs(costs.mean() - known[2]) < 4 * costs.std() * spread
     assert q90 == pytest.approx(known[3], rel=0.05) and q99 == pytest.approx(known[4], rel=0.05)
-    assert 0.5 < np.mean(costs == 0) < 0.75
+    assert 0.4 < np.mean(costs == 0) < 0.75

@@ -243,7 +243,7 @@ def _dashed(start: Place, end: Place, width: float, dash: float, colour: Colour)
 
 
 def _arrow(start: Place, heading: float, length: float, width: float, colour: Colour) -> list[Shape]:
-    """An arrow of the given length; the head is three times as wide as its shaft."""
+    """An arrow in one piece, so that it can be translucent."""
     ahead, head = _pose(start, heading), 5 * width
     shaft = [ahead(0.0, -width / 2), ahead(length - head, -width / 2), ahead(length - head, width / 2), ahead(0.0, width / 2)]
     tip = [ahead(length - head, -0.6 * head), ahead(length, 0.0), ahead(length - head, 0.6 * head)]
