@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from saute.envs.double_pendulum import (
+from saute.envs.safe_double_pendulum import (
     CART,
     DAMPING,
     DRIFT,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from saute.envs.reacher import (
+from saute.envs.safe_reacher import (
     ARMATURE,
     DAMPING,
     ELBOW_BOUND,
@@ -206,5 +206,5 @@ def test_precision_follows_the_state():
 
 
 def test_analytic_physics_needs_no_mujoco():
-    imports = "import sys, saute.envs.reacher, saute.envs.double_pendulum; sys.exit('mujoco' in sys.modules)"
+    imports = "import sys, saute.envs.safe_reacher, saute.envs.safe_double_pendulum; sys.exit('mujoco' in sys.modules)"
     subprocess.run([sys.executable, "-c", imports], check=True)

@@ -122,7 +122,7 @@ def test_the_wedge_is_as_red_as_the_angle_costs(name: str, lean: int) -> None:
 
 @pytest.mark.parametrize("x", [(0.0, 0.0, 0.0), (-0.8, 0.4, -0.6), (0.9, -0.5, 0.3)])
 def test_cart_and_poles(x: tuple[float, ...]) -> None:
-    from saute.envs.double_pendulum import _tip
+    from saute.envs.safe_double_pendulum import _tip
 
     task = make_task("double_pendulum")
     frame = draw(task, (*x, 0, 0, 0))
@@ -242,7 +242,7 @@ def test_what_cannot_be_drawn() -> None:
 
 
 def test_a_task_derived_from_another_is_drawn_like_it() -> None:
-    from saute.envs.pendulum import Pendulum
+    from saute.envs.safe_pendulum import Pendulum
 
     class Mine(Pendulum):
         pass

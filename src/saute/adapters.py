@@ -32,6 +32,7 @@ class GymEnv(gym.Env):
         self._state: Any = None
         self._window: Any = None
         self.overlay: Any = None
+        """A function frame → frame that a wrapper may set to draw over what the window shows."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode; `options={"state": x}` begins it in the physical state x."""
@@ -44,8 +45,7 @@ class GymEnv(gym.Env):
             self._state, obs = self._batch.restart(self._state, np.zeros((1, *self.observation_space.shape)), everyone)
         if x is not None:
             self._state, obs = self._batch.place(self._state, x[None], everyone)
-        if self.render_mode == "human":
-            self.render()
+        self._show()
         return obs[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -53,8 +53,7 @@ class GymEnv(gym.Env):
             raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode")
         checked = checked_actions(action, self.action_space.shape)
         self._state, step = self._batch.step(self._state, checked[None])
-        if self.render_mode == "human":
-            self.render()
+        self._show()
         cost = step.cost[0]
         info = {"cost": float(cost)} if cost.ndim == 0 else {"costs": cost}
         return step.obs[0], float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
@@ -79,6 +78,11 @@ class GymEnv(gym.Env):
             self._window = Window(self.metadata["render_fps"])
         self._window.show(self.overlay(frame) if self.overlay else frame)
         return None
+
+    def _show(self) -> None:
+        """Keep the window current; a wrapper with an overlay does it itself, when it knows what to lay over the picture."""
+        if self.render_mode == "human" and self.overlay is None:
+            self.render()
 
     def close(self) -> None:
         if self._window is not None:

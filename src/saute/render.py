@@ -281,7 +281,7 @@ def _pendulum(task: Any, θ: float, speed: float) -> list[Shape]:
 
 
 def _double_pendulum_scene(task: Any) -> list[Shape]:
-    from saute.envs.double_pendulum import RAIL
+    from saute.envs.safe_double_pendulum import RAIL
 
     view, height, stop, floor = VIEWS["DoublePendulum"], task.least_height, RAIL + CART + 0.0225, -0.32
     left, right, bottom = view.x - view.half, view.x + view.half, view.y - view.half
@@ -295,7 +295,7 @@ def _double_pendulum_scene(task: Any) -> list[Shape]:
 
 
 def _double_pendulum(task: Any, s: float, θ1: float, θ2: float, *speeds: float) -> list[Shape]:
-    from saute.envs.double_pendulum import LENGTH
+    from saute.envs.safe_double_pendulum import LENGTH
 
     joint = (s + LENGTH * math.sin(θ1), LENGTH * math.cos(θ1))
     tip = (joint[0] + LENGTH * math.sin(θ1 + θ2), joint[1] + LENGTH * math.cos(θ1 + θ2))
@@ -311,7 +311,7 @@ def _double_pendulum(task: Any, s: float, θ1: float, θ2: float, *speeds: float
 
 
 def _reacher_scene(task: Any) -> list[Shape]:
-    from saute.envs.reacher import LENGTH, TIP_LENGTH
+    from saute.envs.safe_reacher import LENGTH, TIP_LENGTH
 
     view, far = VIEWS["Reacher"], math.atan2(task.goal[1], task.goal[0])
     edge = view.half / max(abs(math.cos(far)), abs(math.sin(far)))
@@ -325,7 +325,7 @@ def _reacher_scene(task: Any) -> list[Shape]:
 
 
 def _reacher(task: Any, shoulder: float, elbow: float, *others: float) -> list[Shape]:
-    from saute.envs.reacher import LENGTH, TIP_LENGTH
+    from saute.envs.safe_reacher import LENGTH, TIP_LENGTH
 
     middle = (LENGTH * math.cos(shoulder), LENGTH * math.sin(shoulder))
     tip = (middle[0] + TIP_LENGTH * math.cos(shoulder + elbow), middle[1] + TIP_LENGTH * math.sin(shoulder + elbow))

@@ -85,7 +85,8 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._remaining: Any = None
         self._obs: Any = None
         self._rng: np.random.Generator | None = None
-        if env.render_mode == "human" and hasattr(env.unwrapped, "overlay"):
+        self._shows = env.render_mode == "human" and hasattr(env.unwrapped, "overlay")
+        if self._shows:
             env.unwrapped.overlay = self._with_gauge
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -101,6 +102,8 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._episode_cost = np.zeros(self.options.constraints) if self.options.several else 0.0
         self._episode_task_return = 0.0
         self._obs = obs
+        if self._shows:
+            self.env.unwrapped.render()
         if self.options.augment:
             obs = self._augment(obs, B.observe(self._remaining, self.options.reference))
         return obs, {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
@@ -129,6 +132,8 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["episode_cost"] = self._episode_cost
             info["episode_task_return"] = self._episode_task_return
             info["episode_violated"] = not is_safe
+        if self._shows:
+            self.env.unwrapped.render()
         reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
         if chosen.augment:
             obs = self._augment(obs, B.observe(remaining, chosen.reference))

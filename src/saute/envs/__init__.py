@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "double_pendulum", "make_task", "pendulum", "point", "reacher"]
 
 TASKS = {
-    "pendulum": ("saute.envs.pendulum", "Pendulum", ("jax",)),
-    "double_pendulum": ("saute.envs.double_pendulum", "DoublePendulum", ("jax", "mujoco")),
-    "reacher": ("saute.envs.reacher", "Reacher", ("jax", "mujoco")),
+    "pendulum": ("saute.envs.safe_pendulum", "Pendulum", ("jax",)),
+    "double_pendulum": ("saute.envs.safe_double_pendulum", "DoublePendulum", ("jax", "mujoco")),
+    "reacher": ("saute.envs.safe_reacher", "Reacher", ("jax", "mujoco")),
     "point": ("saute.envs.point", "PointGoal", ("jax", "mujoco")),
     "car": ("saute.envs.car", "CarGoal", ("mujoco",)),
 }
@@ -23,7 +23,7 @@ TASKS = {
 
 
 def pendulum(mode: str = "train", **parameters: Any) -> TaskEnv:
-    """Safe pendulum swing-up, JAX-native; parameters are the fields of `saute.envs.pendulum.Pendulum`."""
+    """Safe pendulum swing-up, JAX-native; parameters are the fields of `saute.envs.safe_pendulum.Pendulum`."""
     return _native("pendulum", mode, parameters)
 
 
