@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: setup
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/sb3_ppo.py
 
 test: setup lint
 	$(BIN)/python -m pytest

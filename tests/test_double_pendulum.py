@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
+from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT, sin_cos
 from saute.envs.safe_double_pendulum import (
     CART,
     DAMPING,
@@ -26,7 +27,6 @@ from saute.envs.safe_double_pendulum import (
     TIMESTEP,
     DoublePendulum,
 )
-from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT, sin_cos
 from saute.envs.task import TaskEnv
 
 TRANSITIONS = 12_000 if os.environ.get("SAUTE_VERIFY") == "1" else 2_000

@@ -55,7 +55,7 @@ def test_lidar_follows_the_rule_at_thousands_of_poses():
     expected = [lidar_by_hand(offset, (0, 0, 0), np.eye(3)) for offset in offsets]
     with float64():
         readings = lidars(offsets)
-    np.testing.assert_allclose(readings, expected, atol=1e-12)
+    np.testing.assert_allclose(readings, expected, rtol=0, atol=1e-12)
 
 
 def test_lidar_on_the_edges_of_its_bins_and_at_the_object():
@@ -65,10 +65,10 @@ def test_lidar_on_the_edges_of_its_bins_and_at_the_object():
     expected = np.asarray([lidar_by_hand(offset, (0, 0, 0), np.eye(3)) for offset in offsets])
     with float64():
         readings = lidars(offsets)
-    np.testing.assert_allclose(readings, expected, atol=1e-12)
+    np.testing.assert_allclose(readings, expected, rtol=0, atol=1e-12)
     single = lidars(offsets)
     assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, expected, atol=2e-6)
+    np.testing.assert_allclose(single, expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("bins", [8, 15, 32])
@@ -78,7 +78,7 @@ def test_lidar_with_other_numbers_of_bins(bins):
     expected = [lidar_by_hand(offset, (0, 0, 0), np.eye(3), bins, 2.0) for offset in offsets]
     with float64():
         readings = lidars(offsets, bins, 2.0)
-    np.testing.assert_allclose(readings, expected, atol=1e-12)
+    np.testing.assert_allclose(readings, expected, rtol=0, atol=1e-12)
 
 
 def test_lidars_and_magnetometer_of_a_tilted_robot():
@@ -86,13 +86,15 @@ def test_lidars_and_magnetometer_of_a_tilted_robot():
     poses = [(rng.uniform(-2, 2, 3), *random_frame(rng)) for _ in range(2000)]
     positions, quaternions, frames = map(np.asarray, zip(*poses, strict=True))
     with float64():
-        np.testing.assert_allclose(jax.jit(jax.vmap(rotation))(quaternions), frames, atol=1e-12)
+        np.testing.assert_allclose(jax.jit(jax.vmap(rotation))(quaternions), frames, rtol=0, atol=1e-12)
         blank = jnp.zeros(3)
         view = jax.vmap(lambda position, frame: PointGoal().view(position, frame, blank, blank, blank))
         observed = np.asarray(jax.jit(view)(positions, frames))
-    np.testing.assert_allclose(observed[:, 3:19], [lidar_by_hand(GOAL, p, f) for p, _, f in poses], atol=1e-12)
-    np.testing.assert_allclose(observed[:, 22:38], [lidar_by_hand(HAZARD, p, f) for p, _, f in poses], atol=1e-12)
-    np.testing.assert_allclose(observed[:, 38:41], [f.T @ (0, -0.5, 0) for _, _, f in poses], atol=1e-12)
+    expected = [lidar_by_hand(GOAL, p, f) for p, _, f in poses]
+    np.testing.assert_allclose(observed[:, 3:19], expected, rtol=0, atol=1e-12)
+    expected = [lidar_by_hand(HAZARD, p, f) for p, _, f in poses]
+    np.testing.assert_allclose(observed[:, 22:38], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(observed[:, 38:41], [f.T @ (0, -0.5, 0) for _, _, f in poses], rtol=0, atol=1e-12)
 
 
 @functools.cache
@@ -161,8 +163,8 @@ def test_the_car_starts_at_rest_where_the_point_does():
     point_start, car_start = starts(PointGoal()), starts(CarGoal())
     assert (car_start[:, :2] == point_start[:, :2]).all() and (car_start[:, 2] == np.float32(0.1)).all()
     half = point_start[:, 2] / 2
-    np.testing.assert_allclose(car_start[:, 3], np.cos(half), atol=1e-6)
-    np.testing.assert_allclose(car_start[:, 6], np.sin(half), atol=1e-6)
+    np.testing.assert_allclose(car_start[:, 3], np.cos(half), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(car_start[:, 6], np.sin(half), rtol=0, atol=1e-6)
     rest = car_start.copy()
     rest[:, [0, 1, 2, 3, 6, 9]] = 0
     assert (rest == 0).all() and (car_start[:, 9] == 1).all()
@@ -172,7 +174,7 @@ def test_constants_of_the_point_are_those_of_its_model():
     model = PointGoal().model()
     robot = model.body("robot").id
     assert model.body_mass[robot] == pytest.approx(MASS, rel=1e-14) == pytest.approx(0.0051888, abs=5e-8)
-    np.testing.assert_allclose(model.body_ipos[robot], [CENTRE, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(model.body_ipos[robot], [CENTRE, 0, 0], rtol=0, atol=1e-15)
     assert pytest.approx(0.0192723, abs=5e-8) == CENTRE
     frame = np.zeros(9)
     mujoco.mju_quat2Mat(frame, model.body_iquat[robot])
@@ -251,9 +253,9 @@ def test_point_equals_mujoco(transitions):
     assert step.obs.dtype == jnp.float64 and step.obs.shape[1] == PointGoal().observation_size == 44
     worst = np.abs(step.obs - observation).max()
     print(f"{len(x)} transitions: state {np.abs(step.state.physical - state).max():.1e}, observation {worst:.1e}")
-    np.testing.assert_allclose(step.state.physical, state, atol=1e-8)
-    np.testing.assert_allclose(step.obs, observation, atol=1e-8)
-    np.testing.assert_allclose(step.reward, reward, atol=1e-8)
+    np.testing.assert_allclose(step.state.physical, state, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(step.obs, observation, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(step.reward, reward, rtol=0, atol=1e-8)
     assert (step.cost == cost).all() and (step.terminated == terminated).all()
     assert 0.05 < cost.mean() < 0.95 and 0.02 < terminated.mean() < 0.5
 
@@ -307,7 +309,7 @@ def test_point_senses_in_float32_what_it_senses_in_float64(transitions):
     single = sense(state, action)
     with float64():
         double = sense(state.astype(float), action.astype(float))
-    np.testing.assert_allclose(single, double, atol=1e-4)
+    np.testing.assert_allclose(single, double, rtol=0, atol=1e-4)
 
 
 def test_the_engine_gives_the_point_its_own_physics():
@@ -319,9 +321,9 @@ def test_the_engine_gives_the_point_its_own_physics():
         sensors, first = sense(state, action), sense(x, action)
     engine = MujocoEngine(task)
     ours, sensed = engine.advance(x, action)
-    np.testing.assert_allclose(ours, state, atol=1e-8)
-    np.testing.assert_allclose(sensed, sensors, atol=1e-8)
-    np.testing.assert_allclose(engine.sense(x, action), first, atol=1e-8)
+    np.testing.assert_allclose(ours, state, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(sensed, sensors, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(engine.sense(x, action), first, rtol=0, atol=1e-8)
     engine.close()
 
 

@@ -18,10 +18,14 @@ N = 20_000 if os.environ.get("SAUTE_VERIFY") else 2_000
 ROD = """
 <mujoco>
   <option timestep=".05" gravity="0 0 -10" integrator="Euler"/>
-  <worldbody><body><joint type="hinge" axis="0 1 0"/><inertial pos="0 0 .5" mass="1" diaginertia=".08333333333333333 .08333333333333333 1e-9"/>
-  </body></worldbody>
-  <actuator><motor joint="" gear="1"/></actuator>
-</mujoco>""".replace('<joint type="hinge"', '<joint name="pivot" type="hinge"').replace('joint=""', 'joint="pivot"')
+  <worldbody>
+    <body>
+      <joint name="pivot" type="hinge" axis="0 1 0"/>
+      <inertial pos="0 0 .5" mass="1" diaginertia=".08333333333333333 .08333333333333333 1e-9"/>
+    </body>
+  </worldbody>
+  <actuator><motor joint="pivot" gear="1"/></actuator>
+</mujoco>"""
 
 
 def random_states(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

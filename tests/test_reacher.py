@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT
 from saute.envs.safe_reacher import (
     ARMATURE,
     DAMPING,
@@ -29,7 +30,6 @@ from saute.envs.safe_reacher import (
     TIP_LENGTH,
     Reacher,
 )
-from saute.envs.rigid import IMPEDANCE_WIDTH, LEAST_IMPEDANCE, MOST_IMPEDANCE, TIME_CONSTANT
 from saute.envs.task import TaskEnv
 
 TRANSITIONS = 12_000 if os.environ.get("SAUTE_VERIFY") == "1" else 2_000

@@ -87,7 +87,9 @@ def test_task_return_is_unshaped_in_both_collectors() -> None:
     transition, episodes = collect(env, lambda o, k: (jnp.zeros((2, 1)), ()), jax.random.key(0), 2, 7)
     assert (episodes.task_return[-1] > 0).all()
     scripted = saute.SauteVectorWrapper(
-        gym.vector.SyncVectorEnv([partial(Scripted, length=3)] * 2, autoreset_mode=AutoresetMode.DISABLED), 1.0, unsafe_reward=-9.0
+        gym.vector.SyncVectorEnv([partial(Scripted, length=3)] * 2, autoreset_mode=AutoresetMode.DISABLED),
+        1.0,
+        unsafe_reward=-9.0,
     )
     transition, episodes = collect_host(HostEnvs(scripted), lambda o, k: (np.zeros((2, 1)), ()), jax.random.key(0), 3)
     np.testing.assert_array_equal(transition.reward[:, 0], [1.0, -9.0, -9.0])

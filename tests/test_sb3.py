@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import csv
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from toys import KINDS, Scripted
-
-import saute
-
-pytest.importorskip("stable_baselines3")
-
 import torch
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from toys import KINDS, Scripted
+
+import saute
 
 LENGTH = 4
 TOTALS = ("episode_cost", "episode_task_return", "episode_violated")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Networks this small are slower on several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def two_arms(budget: Any = 3.0, **kwargs: Any) -> saute.SauteWrapper:

@@ -80,16 +80,16 @@ def test_sizes_seeds_costs_and_states(made, name: str, engine: str) -> None:
 def test_time_limit_truncates_and_the_double_pendulum_falls(made, name: str, engine: str) -> None:
     env = made[name, engine]
     env.reset(seed=0)
-    for t in range(1, HORIZONS[name] + 1):
+    t, terminated, truncated = 0, False, False
+    while not (terminated or truncated):
+        t += 1
         _, _, terminated, truncated, _ = env.step(np.zeros(env.action_space.shape))
-        if terminated or truncated:
-            break
     assert terminated == (name == "double_pendulum") and truncated == (name != "double_pendulum")
     assert t == HORIZONS[name] or name == "double_pendulum"
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("name", NATIVE + ["car"])
+@pytest.mark.parametrize("name", [*NATIVE, "car"])
 def test_batch_equals_single_environments(name: str, mode: AutoresetMode) -> None:
     n, short = 3, dict(horizon=4)
     batch = gym.make_vec(IDS[name], num_envs=n, autoreset_mode=mode, **short)
@@ -99,7 +99,7 @@ def test_batch_equals_single_environments(name: str, mode: AutoresetMode) -> Non
     np.testing.assert_array_equal(a, b)
     rng = np.random.default_rng(1)
     ended = np.zeros(n, bool)
-    for t in range(11):
+    for _ in range(11):
         if mode is AutoresetMode.DISABLED and ended.any():
             a, b = batch.reset(options={"reset_mask": ended})[0], singles.reset(options={"reset_mask": ended})[0]
             np.testing.assert_array_equal(a, b)
@@ -120,7 +120,6 @@ def test_batch_equals_single_environments(name: str, mode: AutoresetMode) -> Non
             for x, y in zip(one[4]["final_obs"][mask], other[4]["final_obs"][mask], strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(one[4]["final_info"]["cost"][mask], other[4]["final_info"]["cost"][mask], atol=1e-9)
-    assert t == 10
 
 
 def test_batches_start_from_given_states_and_sauté_alike() -> None:
@@ -183,9 +182,9 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_engines_that_a_task_does_not_have() -> None:
-    with pytest.raises(ValueError, match="unknown engine of car 'jax'.*Known: mujoco"):
+    with pytest.raises(ValueError, match=r"unknown engine of car 'jax'.*Known: mujoco"):
         gym.make(IDS["car"], engine="jax")
-    with pytest.raises(ValueError, match="unknown engine of pendulum 'mujoco'.*Known: jax"):
+    with pytest.raises(ValueError, match=r"unknown engine of pendulum 'mujoco'.*Known: jax"):
         gym.make(IDS["pendulum"], engine="mujoco")
 
 

@@ -50,7 +50,12 @@ def solve(g: np.ndarray, b: np.ndarray, c: float, δ: float) -> float:
     ]
     for start in (np.zeros_like(g), -b / np.linalg.norm(b) * np.sqrt(δ), g / np.linalg.norm(g) * np.sqrt(δ)):
         found = minimize(
-            lambda x: -g @ x, start, jac=lambda x: -g, constraints=constraints, method="SLSQP", options=dict(ftol=1e-15, maxiter=500)
+            lambda x: -g @ x,
+            start,
+            jac=lambda x: -g,
+            constraints=constraints,
+            method="SLSQP",
+            options=dict(ftol=1e-15, maxiter=500),
         )
         if c + b @ found.x < 1e-9 and 0.5 * found.x @ found.x - δ < 1e-9:
             best = max(best, g @ found.x)

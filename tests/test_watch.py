@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -13,9 +14,7 @@ import pytest
 from saute import cli, gauge, watch
 from saute.render import PAPER
 
-Image = pytest.importorskip("PIL.Image")
-pytest.importorskip("tyro")
-pytest.importorskip("pygame")
+Image = importlib.import_module("PIL.Image")
 
 MODULE = """
 import gymnasium as gym, numpy as np
@@ -107,7 +106,7 @@ def test_a_film_of_a_task(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_mp4_of_two_episodes_whose_budget_runs_out(capsys: pytest.CaptureFixture[str]) -> None:
-    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    imageio_ffmpeg = importlib.import_module("imageio_ffmpeg")
     words = ["mine:PhotoGrey-v0", "--out", "film.mp4", "--budget", "9", "9", "--policy", "mine:push", "--episodes", "2"]
     assert saute("watch", *words, "--seed", "5") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -201,3 +201,4 @@ def test_normaliser_above_warns_and_below_does_not() -> None:
         warnings.simplefilter("error")
         saute.SauteWrapper(NormalizeObservation(Scripted()), 1.0).reset()
         NormalizeReward(sauted(1.0)).reset()
+        NormalizeObservation(sauted(1.0, augment=False)).reset()

@@ -26,7 +26,7 @@ class GymEnv(gym.Env):
 
     def __init__(self, env: Env | Batch, render_mode: str | None = None):
         self._batch = env if isinstance(env, Batch) else JaxBatch(env)
-        self.env = self._batch.env
+        self.env: Any = self._batch.env
         self.render_mode = render_mode
         self.observation_space, self.action_space = host_spaces(self.env)
         self._state: Any = None
@@ -41,8 +41,9 @@ class GymEnv(gym.Env):
         everyone = np.ones(1, bool)
         if seed is not None or self._state is None:
             self._state, obs = self._batch.begin([int(self.np_random.integers(2**63))])
+            self._obs = obs
         else:
-            self._state, obs = self._batch.restart(self._state, np.zeros((1, *self.observation_space.shape)), everyone)
+            self._state, obs = self._batch.restart(self._state, self._obs, everyone)
         if x is not None:
             self._state, obs = self._batch.place(self._state, x[None], everyone)
         self._show()
@@ -107,18 +108,20 @@ class GymVectorEnv(gym.vector.VectorEnv):
         if not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number ≥ 1")
         self._batch = env if isinstance(env, Batch) else JaxBatch(env)
-        self.env = self._batch.env
+        self.env: Any = self._batch.env
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
-        self._mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**GymEnv.metadata, "autoreset_mode": self._mode}
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {**GymEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space, self.single_action_space = host_spaces(self.env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
         self._state: Any = None
+        self._obs = np.zeros(0)
+        self._ended = np.zeros(self.num_envs, bool)
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """One generator per environment, as in Gymnasium's own vector environments."""
         return tuple(self._rngs)
@@ -149,11 +152,13 @@ class GymVectorEnv(gym.vector.VectorEnv):
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
             raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes")
-        if self._mode is AutoresetMode.DISABLED and self._ended.any():
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
             ended = np.flatnonzero(self._ended).tolist()
-            raise gym.error.ResetNeeded(f'envs {ended} have ended; reset them with options={{"reset_mask": terminated | truncated}}')
+            raise gym.error.ResetNeeded(
+                f'envs {ended} have ended; reset them with options={{"reset_mask": terminated | truncated}}'
+            )
         checked = checked_actions(actions, self.action_space.shape)
-        restarted = self._ended if self._mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
+        restarted = self._ended if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
         before = self._state
         self._state, step = self._batch.step(self._state, checked)
         if restarted.any():
@@ -162,7 +167,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._obs = step.obs
         key = "cost" if step.cost.ndim == 1 else "costs"
         info: dict[str, Any] = {key: step.cost, f"_{key}": ~restarted}
-        if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             info |= self._final(step, key)
             self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
         return self._obs.copy(), step.reward, step.terminated, step.truncated, info
@@ -229,7 +234,7 @@ def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Box]:
     return spaces.Box(box.low.astype(np.float64), box.high.astype(np.float64), dtype=np.float64), env.action_space
 
 
-def checked_actions(actions: Any, shape: tuple[int, ...]) -> np.ndarray:
+def checked_actions(actions: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     """The actions as float64 if they have the right shape and are finite; tasks clip them to ±1 themselves."""
     try:
         array = np.asarray(actions, dtype=np.float64)

@@ -39,7 +39,9 @@ def load(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the run folder") from None
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as broken:
-        raise CheckpointError(f"{path} is truncated or not a safetensors file ({broken}); delete it or restore a copy") from None
+        raise CheckpointError(
+            f"{path} is truncated or not a safetensors file ({broken}); delete it or restore a copy"
+        ) from None
     if "saute" not in header or "sha256" not in header:
         raise CheckpointError(f"{path} was not written by saute; point to a run folder or to a policy that saute saved")
     if _digest(arrays, header["saute"]) != header["sha256"]:
@@ -56,7 +58,9 @@ def restore(template: Any, arrays: dict[str, np.ndarray], path: Any = "the check
     for name, leaf in expected.items():
         if leaf.shape != arrays[name].shape or leaf.dtype != arrays[name].dtype:
             found = f"{arrays[name].dtype}{arrays[name].shape}"
-            raise CheckpointError(f"{path}: {name} is {found}, expected {leaf.dtype}{leaf.shape}; use the run's own config.json")
+            raise CheckpointError(
+                f"{path}: {name} is {found}, expected {leaf.dtype}{leaf.shape}; use the run's own config.json"
+            )
     return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in expected])
 
 

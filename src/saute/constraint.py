@@ -20,7 +20,7 @@ class Constraint(NamedTuple):
     """A pair of pure functions: `init() → state`, `update(state, costs, ended) → (state, λ)`."""
 
     init: Callable[[], Any]
-    update: Callable[[Any, Float[Array, "..."], Bool[Array, "..."]], tuple[Any, Float[Array, ""]]]
+    update: Callable[[Any, Float[Array, ...], Bool[Array, ...]], tuple[Any, Float[Array, ""]]]
     statistic: Statistic
     active: bool = True
 
@@ -30,7 +30,7 @@ def penalise(reward: Any, cost: Any, multiplier: Any) -> Any:
     return (reward - multiplier * cost) / (1.0 + multiplier)
 
 
-def mean(costs: Float[Array, "..."], ended: Bool[Array, "..."]) -> Float[Array, ""]:
+def mean(costs: Float[Array, ...], ended: Bool[Array, ...]) -> Float[Array, ""]:
     """Average cost of the whole episodes."""
     return jnp.sum(jnp.where(ended, costs, 0.0)) / jnp.maximum(1, ended.sum())
 
@@ -40,7 +40,7 @@ def cvar(worst: float = 0.01) -> Statistic:
     if not 0.0 < worst <= 1.0:
         raise ValueError(f"cvar's worst={worst!r} must be a share in (0, 1], for example 0.01")
 
-    def statistic(costs: Float[Array, "..."], ended: Bool[Array, "..."]) -> Float[Array, ""]:
+    def statistic(costs: Float[Array, ...], ended: Bool[Array, ...]) -> Float[Array, ""]:
         descending = -jnp.sort(jnp.where(ended, -costs, jnp.inf).ravel())
         # The small slack keeps ⌈0.01·100⌉ at 1 in float32.
         tail = jnp.maximum(1, jnp.ceil(worst * ended.sum() - 1e-4)).astype(int)

@@ -27,7 +27,7 @@ class HostEnvs:
             envs = SyncVectorEnv([envs] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
         if envs.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"{envs} resets itself ({envs.metadata.get('autoreset_mode')}); make it with autoreset_mode=AutoresetMode.DISABLED, "
+                f"{envs} resets itself ({envs.metadata.get('autoreset_mode')}); make it with AutoresetMode.DISABLED, "
                 "so that the last observation of an episode is not lost"
             )
         space = envs.single_observation_space

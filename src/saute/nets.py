@@ -37,7 +37,9 @@ def init_mlp(key: PRNGKeyArray, sizes: Sequence[int]) -> MLP:
     return tuple(layer(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
 
 
-def mlp(net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh) -> Float[Array, "*batch out"]:
+def mlp(
+    net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh
+) -> Float[Array, "*batch out"]:
     """The network's output; the activation stands between the layers."""
     for layer in net[:-1]:
         x = activation(x @ layer.weight + layer.bias)
@@ -65,20 +67,20 @@ class Gaussian:
         mean = mlp(parameters.mean, obs)
         return mean, jnp.broadcast_to(parameters.log_std, mean.shape)
 
-    def mode(self, dist: tuple[Array, Array]) -> Array:
+    def mode(self, dist: Any) -> Array:
         return dist[0]
 
-    def sample(self, dist: tuple[Array, Array], key: PRNGKeyArray) -> Array:
+    def sample(self, dist: Any, key: PRNGKeyArray) -> Array:
         mean, log_std = dist
         return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
 
-    def log_prob(self, dist: tuple[Array, Array], action: Array) -> Array:
+    def log_prob(self, dist: Any, action: Array) -> Array:
         """log π(a|s) = −Σ ½((a − μ)/σ)² + log σ + ½ log 2π."""
         mean, log_std = dist
         z = (action - mean) * jnp.exp(-log_std)
         return -jnp.sum(0.5 * z**2 + log_std + 0.5 * math.log(2 * math.pi), axis=-1)
 
-    def divergence(self, old: tuple[Array, Array], new: tuple[Array, Array]) -> Array:
+    def divergence(self, old: Any, new: Any) -> Array:
         """KL(old ‖ new) = Σ log(σ'/σ) + (σ² + (μ − μ')²)/(2σ'²) − ½."""
         (mean, log_std), (mean_new, log_std_new) = old, new
         ratio = (jnp.exp(2 * log_std) + (mean - mean_new) ** 2) * jnp.exp(-2 * log_std_new)
@@ -99,16 +101,16 @@ class Categorical:
     def distribution(self, parameters: MLP, obs: Array) -> Array:
         return jax.nn.log_softmax(mlp(parameters, obs))
 
-    def mode(self, dist: Array) -> Array:
+    def mode(self, dist: Any) -> Array:
         return jnp.argmax(dist, axis=-1)
 
-    def sample(self, dist: Array, key: PRNGKeyArray) -> Array:
+    def sample(self, dist: Any, key: PRNGKeyArray) -> Array:
         return jax.random.categorical(key, dist)
 
-    def log_prob(self, dist: Array, action: Array) -> Array:
+    def log_prob(self, dist: Any, action: Array) -> Array:
         return jnp.take_along_axis(dist, action[..., None].astype(int), axis=-1)[..., 0]
 
-    def divergence(self, old: Array, new: Array) -> Array:
+    def divergence(self, old: Any, new: Any) -> Array:
         return jnp.sum(jnp.exp(old) * (old - new), axis=-1)
 
 

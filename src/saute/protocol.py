@@ -1,4 +1,4 @@
-"""The types that flow between environments, collectors and learners, and nothing else."""
+"""The types that flow between environments, collectors and learners, and nothing else; arrays are JAX's or NumPy's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Step(NamedTuple):
     """One transition of an `Env`; `terminated` has no future value, `truncated` only ran out of time."""
 
     state: Any
-    obs: Float[Array, "*batch obs"]
-    reward: Float[Array, "*batch"]
-    cost: Float[Array, "*batch_constraint"]
-    terminated: Bool[Array, "*batch"]
-    truncated: Bool[Array, "*batch"]
+    obs: Float[Any, "*batch obs"]
+    reward: Float[Any, "*batch"]
+    cost: Float[Any, "*batch_constraint"]
+    terminated: Bool[Any, "*batch"]
+    truncated: Bool[Any, "*batch"]
 
 
 @runtime_checkable
@@ -39,20 +39,20 @@ class Env(Protocol):
 class Transition(NamedTuple):
     """What a learner sees, time × environment: `next_obs` is the episode's own, never that of the next reset."""
 
-    obs: Float[Array, "time env obs"]
-    action: Float[Array, "time env action"]
-    reward: Float[Array, "time env"]
-    cost: Float[Array, "time env *constraint"]
-    next_obs: Float[Array, "time env obs"]
-    terminated: Bool[Array, "time env"]
-    truncated: Bool[Array, "time env"]
+    obs: Float[Any, "time env obs"]
+    action: Float[Any, "time env action"]
+    reward: Float[Any, "time env"]
+    cost: Float[Any, "time env *constraint"]
+    next_obs: Float[Any, "time env obs"]
+    terminated: Bool[Any, "time env"]
+    truncated: Bool[Any, "time env"]
     extras: Any
 
 
 class Episodes(NamedTuple):
     """Sums over each episode up to every step, time × environment; those where `ended` holds are whole episodes."""
 
-    ended: Bool[Array, "time env"]
-    task_return: Float[Array, "time env"]
-    cost: Float[Array, "time env *constraint"]
-    length: Int[Array, "time env"]
+    ended: Bool[Any, "time env"]
+    task_return: Float[Any, "time env"]
+    cost: Float[Any, "time env *constraint"]
+    length: Int[Any, "time env"]

@@ -15,7 +15,7 @@ from saute.observation import augmentation
 from saute.options import Options, options
 from saute.protocol import Env, Step
 
-__all__ = ["Sauted", "SauteEnv", "saute"]
+__all__ = ["SauteEnv", "Sauted", "saute"]
 
 
 class Sauted(NamedTuple):

@@ -62,10 +62,10 @@ class SauteVectorWrapper(VectorWrapper):
         )
         self._source = check_source(cost, self.options.constraints, self.options.several)
         VectorWrapper.__init__(self, env)
-        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        if terminate and self._mode is not AutoresetMode.DISABLED:
+        self.autoreset_mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        if terminate and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"terminate=True with autoreset mode {self._mode.value} cannot reset the environments that it ends; use "
+                f"terminate=True in mode {self.autoreset_mode.value} cannot reset the environments that it ends; use "
                 "AutoresetMode.DISABLED, or put SauteWrapper around each sub-environment"
             )
         self.metadata = {**env.metadata, "saute": True}
@@ -82,7 +82,7 @@ class SauteVectorWrapper(VectorWrapper):
         """Begin episodes with full budgets, in all environments or in those of `options["reset_mask"]`."""
         n, m = self.num_envs, self.options.constraints
         first = self._remaining is None
-        if first:
+        if first and self.options.augment:
             warn_if_normalised()
         budget, options = take_budget(options, (n, m) if self.options.several else (n,))
         mask = np.array((options or {}).get("reset_mask", np.ones(n, bool)))
@@ -103,7 +103,7 @@ class SauteVectorWrapper(VectorWrapper):
         if self._remaining is None:
             raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes with their budgets")
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
-        restarted = self._ended & (self._mode is AutoresetMode.NEXT_STEP)
+        restarted = self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
         ended = terminated | truncated
         chosen = self.options
         cost = self._read_cost(actions, obs, info, ended, restarted)
@@ -141,7 +141,7 @@ class SauteVectorWrapper(VectorWrapper):
     def _read_cost(self, actions: Any, obs: Any, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray) -> np.ndarray:
         """Costs (env, constraint) of this transition; where an episode was restarted none was made, so it is 0."""
         n, m = self.num_envs, self.options.constraints
-        same_step = self._mode is AutoresetMode.SAME_STEP
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         if callable(self._source):
             next_obs = _with_final(obs, info["final_obs"], ended) if same_step and ended.any() else obs
             cost = np.asarray(self._source(self._obs, actions, next_obs, info), dtype=np.float64)
@@ -163,7 +163,7 @@ class SauteVectorWrapper(VectorWrapper):
             "episode_violated": violated.copy(),
         }
         self._masked(info, ended, **totals)
-        if self._mode is not AutoresetMode.SAME_STEP:
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return
         last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
         info["final_info"] = self._masked(info.get("final_info", {}), ended, **last)

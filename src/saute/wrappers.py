@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -87,11 +87,11 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._rng: np.random.Generator | None = None
         self._shows = env.render_mode == "human" and hasattr(env.unwrapped, "overlay")
         if self._shows:
-            env.unwrapped.overlay = self._with_gauge
+            cast(Any, env.unwrapped).overlay = self._with_gauge
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with its full budget; `options={"budget": d}` chooses the budget of this episode."""
-        if self._remaining is None:
+        if self._remaining is None and self.options.augment:
             warn_if_normalised()
         budget, options = take_budget(options, self.options.budget_shape)
         obs, info = self.env.reset(seed=seed, options=options)

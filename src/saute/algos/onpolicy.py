@@ -124,7 +124,9 @@ class OnPolicy:
             cost_advantage, cost_target = estimate(learner.cost_value, batch.cost, settings.cost_discount, settings.cost_trace)
             cost_advantage = cost_advantage - cost_advantage.mean()
 
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (batch.obs, batch.action, advantage, cost_advantage))
+        flat = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (batch.obs, batch.action, advantage, cost_advantage)
+        )
         obs, action, advantage, cost_advantage = flat
         mean_length = mean(episodes.length.astype(obs.dtype), episodes.ended)
         data = Data(

@@ -66,7 +66,7 @@ class MujocoEngine:
             from mujoco import MjData
             from mujoco.rollout import Rollout
 
-            threads = self.threads or len(os.sched_getaffinity(0))
+            threads = self.threads or _cores()
             self._pool, self._data = Rollout(nthread=threads), [MjData(self.model) for _ in range(threads)]
         start = np.concatenate([np.zeros((len(x), 1)), x], axis=1)
         control = np.clip(np.asarray(action, float), -1.0, 1.0)[:, None]
@@ -74,3 +74,8 @@ class MujocoEngine:
         return self._pool.rollout(
             self.model, self._data, start, control, initial_warmstart=warmstart, state=states, sensordata=sensors
         )
+
+
+def _cores() -> int:
+    """As many as this process may use, where the system tells, else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

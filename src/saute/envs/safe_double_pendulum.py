@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from saute.envs.safe_pendulum import angle_cost
 from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos
+from saute.envs.safe_pendulum import angle_cost
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["DoublePendulum"]

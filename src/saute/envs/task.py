@@ -54,8 +54,8 @@ class Physics(Protocol):
 class Clocked(NamedTuple):
     """State of a `TaskEnv`: the physical state and the number of steps already made."""
 
-    physical: State
-    time: Int[Array, ""]
+    physical: Float[Any, "*batch state"]
+    time: Int[Any, "*batch"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,44 @@
+"""A policy on whole episodes that training never saw: the true reward, the true cost, the length."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saute.rollout import collect
+
+__all__ = ["Outcome", "evaluate", "upper_bound"]
+
+
+class Outcome(NamedTuple):
+    """One entry per evaluated episode; the return is the task's own, never the shaped one."""
+
+    task_return: np.ndarray
+    cost: np.ndarray
+    length: np.ndarray
+
+
+def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int = 1_000_000) -> Outcome:
+    """Episodes of the deterministic policy, all at once."""
+    run = jax.jit(lambda parameters, key: _first_episodes(net, parameters, env, episodes, key))
+    return Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
+
+
+def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> float:
+    """Exact one-sided upper bound on a probability, k of n seen (Clopper & Pearson 1934)."""
+    from scipy.stats import beta
+
+    return 1.0 if violations >= episodes else float(beta.ppf(confidence, violations + 1, episodes - violations))
+
+
+def _first_episodes(net: Any, parameters: Any, env: Any, episodes: int, key: Any) -> tuple[Any, Any, Any]:
+    def act(obs: Any, _: Any) -> tuple[Any, Any]:
+        return net.mode(net.distribution(parameters, obs)), ()
+
+    _, totals = collect(env, act, key, episodes, env.horizon)
+    first = jnp.argmax(totals.ended, axis=0)
+    pick = jnp.arange(episodes)
+    return totals.task_return[first, pick], totals.cost[first, pick], totals.length[first, pick]

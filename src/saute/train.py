@@ -1,0 +1,212 @@
+"""The shell around the learners: seeds, metrics, checkpoints, resume; all input and output of training lives here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
+from saute.checkpoint import newest, restore, save, write_atomically
+from saute.constraint import mean
+from saute.host import HostEnvs
+from saute.policy import save_policies
+from saute.protocol import Episodes, Transition
+from saute.rollout import collect, collect_host
+
+__all__ = ["Run", "TrainingError", "train"]
+
+Metrics = dict[str, float]
+Epoch = Callable[[Learner, Any], tuple[Learner, dict[str, Any]]]
+Report = Callable[[int, list[Metrics]], None]
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message names the epoch, the seed and what was saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What training gives: one learner per seed, and the metrics of every epoch and seed."""
+
+    learners: list[Learner]
+    metrics: list[list[Metrics]]
+    bound: OnPolicy
+
+
+def train(
+    algorithm: Algorithm,
+    env: Any,
+    *,
+    seeds: int = 5,
+    epochs: int = 300,
+    seed: int = 0,
+    budget: float | None = None,
+    out: str | pathlib.Path | None = None,
+    report: Report | None = None,
+    checkpoint_seconds: float = 10.0,
+) -> Run:
+    """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit."""
+    for name, number in (("seeds", seeds), ("epochs", epochs)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
+    bound = algorithm.bind(env.observation_space, env.action_space)
+    limit = _limit(env, algorithm) if budget is None else budget
+    epoch = compiled_epoch(bound, env, limit)
+    learners = [bound.init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
+    metrics: list[list[Metrics]] = []
+    folder = None if out is None else pathlib.Path(out)
+    with _locked(folder), ThreadPoolExecutor(max_workers=_workers(env)) as pool:
+        if folder is not None:
+            learners, metrics = _recover(folder, learners)
+        saved = time.monotonic()
+        try:
+            while len(metrics) < epochs:
+                done = len(metrics)
+                keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
+                results = list(pool.map(epoch, learners, keys))
+                fresh = [_as_floats(values) for _, values in results]
+                _check_finite(fresh, done, folder, learners)
+                learners = [learner for learner, _ in results]
+                metrics.append(fresh)
+                if report is not None:
+                    report(done, fresh)
+                _append(folder, fresh)
+                if folder is not None and time.monotonic() - saved > checkpoint_seconds:
+                    _checkpoint(folder, learners, len(metrics))
+                    saved = time.monotonic()
+        finally:
+            # Also after Ctrl-C: whatever has been learned in whole epochs is kept.
+            if folder is not None and metrics:
+                _checkpoint(folder, learners, len(metrics))
+        if folder is not None:
+            policies = [learner.policy for learner in learners]
+            save_policies(folder / "policy.safetensors", policies, env, algorithm.settings.hidden, {"epochs": epochs})
+    return Run(learners, metrics, bound)
+
+
+def compiled_epoch(bound: OnPolicy, env: Any, limit: float) -> Epoch:
+    """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
+    settings = bound.algorithm.settings
+
+    def learn(learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Any]]:
+        learner, metrics = bound.learn(learner, batch, episodes)
+        return learner, {**metrics, **summary(episodes, limit), "finite": _all_finite((learner, batch.reward, batch.cost))}
+
+    if isinstance(env, HostEnvs):
+        steps = max(1, settings.steps_per_epoch // env.num_envs)
+        act, compiled = jax.jit(bound.act), jax.jit(learn)
+
+        def on_host(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
+            return compiled(learner, *collect_host(env, lambda obs, k: act(learner, obs, k), key, steps))
+
+        return on_host
+
+    num_envs = max(1, settings.steps_per_epoch // env.horizon)
+    steps = settings.steps_per_epoch // num_envs
+
+    @jax.jit
+    def native(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
+        return learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, num_envs, steps))
+
+    return lambda learner, key: jax.block_until_ready(native(learner, key))
+
+
+def summary(episodes: Episodes, limit: float) -> dict[str, Any]:
+    """What the paper's training curves show: returns of the original reward, mean and worst cost, violations."""
+    ended, cost = episodes.ended, episodes.cost
+    return {
+        "episodes": ended.sum(),
+        "task_return": mean(episodes.task_return, ended),
+        "cost": mean(cost, ended),
+        "worst_cost": jnp.max(jnp.where(ended, cost, 0.0)),
+        "violation_rate": mean((cost > limit).astype(cost.dtype), ended),
+        "length": mean(episodes.length.astype(cost.dtype), ended),
+    }
+
+
+def _limit(env: Any, algorithm: Algorithm) -> float:
+    options = getattr(env, "options", None)
+    known = algorithm.limit if options is None else float(np.max(options.high))
+    return float("inf") if known is None else known
+
+
+def _workers(env: Any) -> int:
+    return 1 if isinstance(env, HostEnvs) else len(os.sched_getaffinity(0))
+
+
+def _all_finite(tree: Any) -> Any:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
+def _as_floats(values: dict[str, Any]) -> Metrics:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _check_finite(fresh: list[Metrics], epoch: int, folder: pathlib.Path | None, learners: list[Learner]) -> None:
+    for seed, values in enumerate(fresh):
+        if not values.pop("finite"):
+            kept = "" if folder is None else f"; the state before it is kept in {folder / 'checkpoints'}"
+            raise TrainingError(f"epoch {epoch}, seed {seed}: rewards, costs or parameters are not finite{kept}")
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path | None) -> Iterator[None]:
+    """One process per run folder."""
+    if folder is None:
+        yield
+        return
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        handle = open(folder / ".lock", "w")  # noqa: SIM115 (held below)
+    except OSError as problem:
+        raise TrainingError(f"cannot write to {folder} ({problem.strerror}); choose another folder with --out") from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(f"another process is training in {folder}; wait for it, or choose another --out") from None
+        yield
+
+
+def _recover(folder: pathlib.Path, learners: list[Learner]) -> tuple[list[Learner], list[list[Metrics]]]:
+    """The newest whole checkpoint and the metrics up to it, or the beginning."""
+    found = newest(folder / "checkpoints")
+    lines = folder / "metrics.jsonl"
+    if found is None:
+        write_atomically(lines, b"")
+        return learners, []
+    arrays, meta = found
+    kept = lines.read_text().splitlines()[: meta["epoch"]]
+    write_atomically(lines, "".join(line + "\n" for line in kept).encode())
+    return list(restore(tuple(learners), arrays, folder)), [json.loads(line)["seeds"] for line in kept]
+
+
+def _append(folder: pathlib.Path | None, fresh: list[Metrics]) -> None:
+    if folder is not None:
+        with open(folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps({"seeds": fresh}) + "\n")
+
+
+def _checkpoint(folder: pathlib.Path, learners: list[Learner], epoch: int) -> None:
+    """Save the learners, and keep the one before as well."""
+    place = folder / "checkpoints"
+    try:
+        save(place / f"{epoch:06d}.safetensors", tuple(learners), {"epoch": epoch})
+    except OSError as problem:
+        raise TrainingError(
+            f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
+        ) from None
+    for old in sorted(place.glob("*.safetensors"))[:-2]:
+        old.unlink()
