@@ -11,7 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from timing import rates
+import numpy as np
+from timing import rates, ratio
 
 
 def importing(module: str) -> Callable[[], int]:
@@ -25,4 +26,4 @@ def importing(module: str) -> Callable[[], int]:
 if __name__ == "__main__":
     results = rates({name: importing(name) for name in ("gymnasium", "saute")}, turns=9)
     for name, rate in results.items():
-        print(f"  import {name:<12} {1e3 / rate:7.0f} ms   {results['gymnasium'] / rate:6.3f} × gymnasium")
+        print(f"  import {name:<12} {1e3 / np.median(rate):7.0f} ms   {ratio(results, 'gymnasium', name):6.3f} × gymnasium")

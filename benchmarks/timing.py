@@ -1,14 +1,17 @@
-"""Ratios from one run: contenders take turns, and the median over the turns is compared."""
+"""Ratios from one run: contenders take turns, and the ratios are medians over the turns."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 
+import numpy as np
 
-def rates(contenders: dict[str, Callable[[], int]], turns: int = 15) -> dict[str, float]:
-    """Units per second of each contender, a function that does some work and returns how many units it was."""
+Rates = dict[str, np.ndarray]
+
+
+def rates(contenders: dict[str, Callable[[], int]], turns: int = 15) -> Rates:
+    """Units per second of each contender in every turn; a contender does some work and returns how many units it was."""
     seen: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():
         work()
@@ -17,12 +20,18 @@ def rates(contenders: dict[str, Callable[[], int]], turns: int = 15) -> dict[str
             begin = time.perf_counter()
             units = work()
             seen[name].append(units / (time.perf_counter() - begin))
-    return {name: statistics.median(values) for name, values in seen.items()}
+    return {name: np.array(values) for name, values in seen.items()}
 
 
-def report(title: str, results: dict[str, float], reference: str, unit: str = "steps/s") -> None:
-    """Print each rate and its ratio to the reference."""
+def ratio(results: Rates, name: str, reference: str) -> float:
+    """Median over the turns of one rate over another, so that a slow moment of the machine slows both."""
+    return float(np.median(results[name] / results[reference]))
+
+
+def report(title: str, results: Rates, *references: str, unit: str = "steps/s") -> None:
+    """Print each rate and its ratio to the references."""
     print(title)
-    for name, rate in results.items():
-        print(f"  {name:<44} {rate:>14,.0f} {unit}   {rate / results[reference]:8.3f} × {reference}")
+    for name, values in results.items():
+        ratios = "   ".join(f"{ratio(results, name, reference):9.3f} × {reference}" for reference in references)
+        print(f"  {name:<40} {np.median(values):>13,.0f} {unit}   {ratios}")
     print()

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from test_goal import GOAL, HAZARD, VERIFY, check_drive, float64, lidar_by_hand, starts
 
-from saute.envs.car import CarGoal
+from saute.envs.car_goal import CarGoal
 from saute.envs.engine import MujocoEngine
-from saute.envs.point import PointGoal
+from saute.envs.point_goal import PointGoal
 
 
 @pytest.fixture(scope="module")

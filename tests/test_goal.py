@@ -12,10 +12,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from saute.envs.car import CarGoal
+from saute.envs.car_goal import CarGoal
 from saute.envs.engine import MujocoEngine
 from saute.envs.goal import lidar, rotation
-from saute.envs.point import CENTRE, INERTIA, MASS, PointGoal
+from saute.envs.point_goal import CENTRE, INERTIA, MASS, PointGoal
 from saute.envs.task import TaskEnv
 
 VERIFY = os.environ.get("SAUTE_VERIFY") == "1"

@@ -36,13 +36,15 @@ def check_source(source: CostSource, constraints: int, several: bool) -> CostSou
 
 def read(source: CostSource, shape: tuple[int, ...], obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
     """Cost of one transition: a float for shape (), an array for several constraints."""
-    if callable(source):
-        cost = source(obs, action, next_obs, info)
-    elif isinstance(source, str):
+    if isinstance(source, str):
         cost = info[source] if source in info else _find(info, source)[0]
+    elif callable(source):
+        cost = source(obs, action, next_obs, info)
     else:
         cost = [_find(info, key)[0] for key in source]
-    return _as_scalar(cost, source) if shape == () else _as_vector(cost, source, shape)
+    if type(cost) is float and 0.0 <= cost < math.inf and not shape:  # the usual case, without another call
+        return cost
+    return _as_vector(cost, source, shape) if shape else _as_scalar(cost, source)
 
 
 def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mapping[str, Any], needed: np.ndarray) -> np.ndarray:

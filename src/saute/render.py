@@ -353,7 +353,7 @@ def _goal_scene(task: Any) -> list[Shape]:
 
 
 def _point(task: Any, x: float, y: float, heading: float, *speeds: float) -> list[Shape]:
-    from saute.envs.point import NOSE, NOSE_AT, RADIUS
+    from saute.envs.point_goal import NOSE, NOSE_AT, RADIUS
 
     body = _pose((x, y), heading)
     return _signpost(x, y) or [

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from saute import budget as B
-from saute.observation import augmentation
+from saute.observation import augmented_space
 from saute.options import Options, options
 from saute.protocol import Env, Step
 
@@ -41,7 +41,7 @@ class SauteEnv:
     @property
     def observation_space(self) -> spaces.Box:
         space = self.env.observation_space
-        return augmentation(space, self.options.constraints)[0] if self.options.augment else space  # type: ignore[return-value]
+        return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
 
     @property
     def action_space(self) -> spaces.Box:

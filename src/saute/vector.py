@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from saute import budget as B
 from saute.cost import CostSource, check_batch, check_source, read_batch
 from saute.gauge import paint
-from saute.observation import augmentation
+from saute.observation import augmented_space, augmenter, batch_augmenter
 from saute.options import options
 from saute.wrappers import refuse_twice, take_budget, warn_if_normalised
 
@@ -70,9 +70,10 @@ class SauteVectorWrapper(VectorWrapper):
             )
         self.metadata = {**env.metadata, "saute": True}
         if augment:
-            space, self._augment = augmentation(env.single_observation_space, self.options.constraints)
-            self.single_observation_space = space
-            self.observation_space = batch_space(space, env.num_envs)
+            bare = env.single_observation_space
+            self._augment, self._augment_one = batch_augmenter(bare), augmenter(bare, (self.options.constraints,))
+            self.single_observation_space = augmented_space(bare, self.options.constraints)
+            self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._remaining: Any = None
         self._rngs: list[np.random.Generator] = []
 
@@ -178,7 +179,7 @@ class SauteVectorWrapper(VectorWrapper):
             return self._augment(final_obs, z)
         augmented = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(ended):
-            augmented[env] = self._augment(final_obs[env], z[env])
+            augmented[env] = self._augment_one(final_obs[env], z[env])
         return augmented
 
     def _begin(self, mask: np.ndarray, budget: Any = None) -> None:

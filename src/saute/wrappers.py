@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 import warnings
 from types import FrameType
@@ -11,13 +13,17 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from saute import budget as B
+from saute.budget import observe, safe, spend
+from saute.budget import shape as shaped
 from saute.cost import CostSource, check_source, read
 from saute.gauge import paint
-from saute.observation import KEY, augmentation
+from saute.observation import KEY, augmented_space, augmenter
 from saute.options import as_budget, options
 
 __all__ = ["SauteWrapper"]
+
+
+INFINITE = math.inf
 
 
 class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -81,13 +87,15 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "saute": True}
         if augment:
-            self.observation_space, self._augment = augmentation(env.observation_space, self.options.constraints)
+            self.observation_space = augmented_space(env.observation_space, self.options.constraints)
+            self._augment = augmenter(env.observation_space, self.options.budget_shape)
         self._remaining: Any = None
         self._obs: Any = None
         self._rng: np.random.Generator | None = None
         self._shows = env.render_mode == "human" and hasattr(env.unwrapped, "overlay")
         if self._shows:
             cast(Any, env.unwrapped).overlay = self._with_gauge
+        self._fast = self._unpacked()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with its full budget; `options={"budget": d}` chooses the budget of this episode."""
@@ -104,40 +112,48 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._obs = obs
         if self._shows:
             self.env.unwrapped.render()
-        if self.options.augment:
-            obs = self._augment(obs, B.observe(self._remaining, self.options.reference))
-        return obs, {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
+        return self._observe(obs), {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self._remaining is None:
             raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode with its budget")
         result = self.env.step(action)
-        if len(result) != 5:
-            raise ValueError(f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple")
-        obs, task_reward, terminated, truncated, info = result
-        chosen = self.options
-        cost = read(self._source, chosen.budget_shape, self._obs, action, obs, info)
-        remaining = B.spend(self._remaining, cost, chosen.discount)
-        is_safe = bool(B.safe(remaining).all()) if chosen.several else B.safe(remaining)
+        try:
+            obs, task_reward, terminated, truncated, info = result
+        except ValueError:
+            message = f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple"
+            raise ValueError(message) from None
+        key, several, discount, reference, unsafe_reward, shape, terminate, template, shows = self._fast
+        cost = info.get(key)
+        if type(cost) is not float or not 0.0 <= cost < INFINITE:  # the usual case is read and checked here, without a call
+            cost = read(self._source, self.options.budget_shape, self._obs, action, obs, info)
+            info["cost"] = cost
+        remaining = spend(self._remaining, cost, discount)
+        is_safe = safe(remaining)
+        info["remaining"] = remaining
+        if several:
+            is_safe = bool(is_safe.all())
+            info["remaining"] = remaining.copy()
+        info["task_reward"], info["violated"] = task_reward, not is_safe
 
         self._remaining, self._obs = remaining, obs
         self._episode_cost = self._episode_cost + cost
         self._episode_task_return += float(task_reward)
-        info = {**info, "cost": cost, "task_reward": task_reward, "remaining": remaining, "violated": not is_safe}
-        if chosen.several:
-            info["remaining"] = remaining.copy()
-        if chosen.terminate and not is_safe:
+        if terminate and not is_safe:
             terminated = True
         if terminated or truncated:
             info["episode_cost"] = self._episode_cost
             info["episode_task_return"] = self._episode_task_return
             info["episode_violated"] = not is_safe
-        if self._shows:
+        if shows:
             self.env.unwrapped.render()
-        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
-        if chosen.augment:
-            obs = self._augment(obs, B.observe(remaining, chosen.reference))
-        return obs, reward, terminated, truncated, info
+        reward = shaped(task_reward, is_safe, unsafe_reward) if shape else task_reward
+        if template is not None:
+            augmented = template.copy()
+            augmented[:-1] = obs
+            augmented[-1] = observe(remaining, reference)
+            return augmented, reward, terminated, truncated, info
+        return self._observe(obs), reward, terminated, truncated, info
 
     def render(self) -> Any:
         """The environment's own picture, with a gauge of the remaining budget if it is an RGB frame."""
@@ -152,7 +168,18 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
     def _with_gauge(self, frame: np.ndarray) -> np.ndarray:
         if self._remaining is None:
             return frame
-        return paint(frame, B.observe(self._remaining, self.options.reference))
+        return paint(frame, observe(self._remaining, self.options.reference))
+
+    def _unpacked(self) -> tuple[Any, ...]:
+        """What `step` needs, in one place, since looking each up would take as long as everything else that it does."""
+        o = self.options
+        plain = o.augment and not o.several and isinstance(self._augment, functools.partial)
+        template = self._augment.args[0] if plain else None
+        key = "cost" if self._source == "cost" else None
+        return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, template, self._shows
+
+    def _observe(self, obs: Any) -> Any:
+        return self._augment(obs, observe(self._remaining, self.options.reference)) if self.options.augment else obs
 
     def _draw(self) -> Any:
         if self._rng is None:

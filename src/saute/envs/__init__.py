@@ -16,8 +16,8 @@ TASKS = {
     "pendulum": ("saute.envs.safe_pendulum", "Pendulum", ("jax",)),
     "double_pendulum": ("saute.envs.safe_double_pendulum", "DoublePendulum", ("jax", "mujoco")),
     "reacher": ("saute.envs.safe_reacher", "Reacher", ("jax", "mujoco")),
-    "point": ("saute.envs.point", "PointGoal", ("jax", "mujoco")),
-    "car": ("saute.envs.car", "CarGoal", ("mujoco",)),
+    "point": ("saute.envs.point_goal", "PointGoal", ("jax", "mujoco")),
+    "car": ("saute.envs.car_goal", "CarGoal", ("mujoco",)),
 }
 """Name → module, class and engines; the first engine is the default."""
 
