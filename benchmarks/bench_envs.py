@@ -27,7 +27,7 @@ from saute.rollout import collect
 
 CORES = len(os.sched_getaffinity(0))
 POOL = ThreadPoolExecutor(CORES)
-ENVS, STEPS = 1024, 200
+ENVS, STEPS = 4096, 200
 
 
 def gymnasium_loop(name: str, steps: int = 2000) -> Callable[[], int]:

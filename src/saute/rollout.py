@@ -32,8 +32,13 @@ def collect(env: Env, act: Act, key: PRNGKeyArray, num_envs: int, steps: int) ->
         step = jax.vmap(env.step)(state, action, jax.random.split(env_key, num_envs))
         transition = Transition(obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
         totals = _add(totals, step, _task_reward(step))
-        fresh = jax.vmap(env.reset)(jax.random.split(reset_key, num_envs))
-        state, obs = jax.tree.map(lambda new, old: _select(totals.ended, new, old), fresh, (step.state, step.obs))
+
+        def restarted() -> tuple[Any, Any]:
+            fresh = jax.vmap(env.reset)(jax.random.split(reset_key, num_envs))
+            return jax.tree.map(lambda new, old: _select(totals.ended, new, old), fresh, (step.state, step.obs))
+
+        # Most steps end no episode, and drawing starts that nobody needs would take longer than the physics.
+        state, obs = jax.lax.cond(totals.ended.any(), restarted, lambda: (step.state, step.obs))
         return (state, obs, _clear(totals)), (transition, totals)
 
     cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, act(obs, key)[0], jax.random.split(key, num_envs)).cost)

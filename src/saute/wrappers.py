@@ -174,7 +174,7 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         """What `step` needs, in one place, since looking each up would take as long as everything else that it does."""
         o = self.options
         plain = o.augment and not o.several and isinstance(self._augment, functools.partial)
-        template = self._augment.args[0] if plain else None
+        template = cast(Any, self._augment).args[0] if plain else None
         key = "cost" if self._source == "cost" else None
         return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, template, self._shows
 

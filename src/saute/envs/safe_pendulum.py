@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from saute.envs.rigid import sin_cos
 from saute.envs.task import Action, Scalar, State
 
 __all__ = ["Pendulum", "angle_cost", "wrap_angle"]
 
 
 def wrap_angle(θ: Scalar) -> Scalar:
-    """The same angle in [−π, π)."""
-    return (θ + jnp.pi) % (2 * jnp.pi) - jnp.pi
+    """The same angle in [−π, π]."""
+    return θ - 2 * jnp.pi * jnp.round(θ / (2 * jnp.pi))
 
 
 def angle_cost(θ: Scalar, centre: float, width: float) -> Scalar:
@@ -53,14 +54,15 @@ class Pendulum:
     def advance(self, x: State, action: Action) -> State:
         """θ̇' = θ̇ + (3g/2 sin θ + 3u) dt; θ' = θ + θ̇' dt, and only then θ̇' is clipped to ±8."""
         θ, speed = x
-        speed = speed + (1.5 * self.gravity * jnp.sin(θ) + 3.0 * _torque(action)) * self.timestep
+        speed = speed + (1.5 * self.gravity * sin_cos(θ)[0] + 3.0 * _torque(action)) * self.timestep
         return jnp.stack([θ + speed * self.timestep, jnp.clip(speed, -self.max_speed, self.max_speed)])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 0"]:
         return x[:0]
 
     def observe(self, x: State, sensors: Float[Array, " 0"]) -> Float[Array, " 3"]:
-        return jnp.stack([jnp.cos(x[0]), jnp.sin(x[0]), x[1]])
+        sin, cos = sin_cos(x[0])
+        return jnp.stack([cos, sin, x[1]])
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = 1 − (θ² + 0.1 θ̇² + 0.001 u²) / 17, before the step."""
