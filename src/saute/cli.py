@@ -30,6 +30,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "train": Command("saute.commands", "Train", "train", "train several seeds of a method into a run folder"),
+    "resume": Command("saute.commands", "Resume", "resume", "continue a run folder, bit for bit"),
+    "evaluate": Command("saute.commands", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "watch": Command("saute.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
 }
 

@@ -1,0 +1,117 @@
+"""What `saute train` runs: an environment, an optimiser and a method by name, composed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from saute.algos.cpo import cpo
+from saute.algos.onpolicy import Algorithm, Settings
+from saute.algos.ppo import ppo
+from saute.algos.trpo import trpo
+from saute.constraint import Constraint, cvar, lagrangian, none, pid
+from saute.envs import TASKS, make_task, nearest
+from saute.envs.task import TaskEnv
+from saute.host import HostEnvs
+from saute.transform import saute as sauted
+from saute.vector import SauteVectorWrapper
+
+__all__ = ["ALGORITHMS", "METHODS", "PRESETS", "Experiment", "algorithm_of", "environment_of"]
+
+ALGORITHMS = ("ppo", "trpo", "cpo")
+METHODS = ("vanilla", "saute", "lagrangian", "pid", "cvar")
+PRESETS: dict[str, Settings] = {"paper": Settings()}
+EPOCHS = {"pendulum": 300, "double_pendulum": 300, "reacher": 1000, "point": 2000, "car": 2000}
+OTHER_EPOCHS = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One training, by names; complete, so that a run folder can be continued and repeated from it."""
+
+    env: str
+    algo: str = "trpo"
+    method: str = "saute"
+    budget: float | None = None
+    unsafe_reward: float | None = None
+    seeds: int = 5
+    epochs: int | None = None
+    preset: str = "paper"
+    seed: int = 0
+    envs: int = 20
+    """Environments side by side, for those that are not JAX-native."""
+
+    def checked(self) -> Experiment:
+        """The same with every default filled in, or an error that names what is wrong."""
+        nearest(self.algo, ALGORITHMS, "algorithm")
+        nearest(self.preset, PRESETS, "preset")
+        for part in self.parts:
+            nearest(part, METHODS, "method")
+        if len(self.parts - {"saute", "vanilla"}) > 1:
+            raise ValueError(f"method {self.method!r} names two multipliers; choose one of lagrangian, pid and cvar")
+        if self.algo == "cpo" and self.parts - {"saute", "vanilla"}:
+            raise ValueError(f"cpo has a constraint of its own; method {self.method!r} would add another, use vanilla or saute")
+        name = self.env.replace("-", "_")
+        task = make_task(name) if name in TASKS else None
+        budget = self.budget if self.budget is not None or task is None else task.budget
+        if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
+            raise ValueError(f"{self.env} has no budget of its own; pass --budget, in the units of its cost")
+        unsafe = self.unsafe_reward
+        return dataclasses.replace(
+            self,
+            env=name if task is not None else self.env,
+            budget=budget,
+            unsafe_reward=unsafe if unsafe is not None else (0.0 if task is None else task.unsafe_reward),
+            epochs=self.epochs if self.epochs is not None else EPOCHS.get(name, OTHER_EPOCHS),
+        )
+
+    @property
+    def parts(self) -> set[str]:
+        """The methods that are combined, as in saute+lagrangian."""
+        return set(self.method.split("+"))
+
+
+def algorithm_of(experiment: Experiment) -> Algorithm:
+    """The optimiser with its settings and its constraint."""
+    settings, limit = PRESETS[experiment.preset], experiment.budget or 0.0
+    if experiment.algo == "cpo":
+        return cpo(limit, settings)
+    constraints: dict[str, Constraint] = {
+        "lagrangian": lagrangian(limit),
+        "pid": pid(limit),
+        "cvar": lagrangian(limit, statistic=cvar(0.01)),
+    }
+    chosen = next((constraints[part] for part in constraints if part in experiment.parts), none())
+    return {"ppo": ppo, "trpo": trpo}[experiment.algo](chosen, settings)
+
+
+def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | None = None) -> Any:
+    """The environment, sautéed if the method says so: JAX-native where that exists, else Gymnasium's on the host."""
+    options: dict[str, Any] = {"budget": experiment.budget, "unsafe_reward": experiment.unsafe_reward}
+    if "jax" in TASKS.get(experiment.env, ("", "", ()))[2]:
+        env = TaskEnv(make_task(experiment.env, mode))
+        return sauted(env, **options) if "saute" in experiment.parts else env
+    envs = _vector(experiment.env, num_envs or experiment.envs, mode)
+    return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs)
+
+
+def _vector(name: str, num_envs: int, mode: str) -> Any:
+    if name in TASKS:
+        from saute.envs.register import vector
+
+        return vector(name, num_envs, mode, autoreset_mode=AutoresetMode.DISABLED)
+    if ":" in name:
+        module, name = name.split(":", 1)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as missing:
+            raise ValueError(
+                f"cannot import {module!r} ({missing}); run from the folder that holds it, or install it"
+            ) from None
+    if name not in gym.registry:
+        nearest(name, [*TASKS, *gym.registry], "environment")
+    return SyncVectorEnv([lambda: gym.make(name)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
