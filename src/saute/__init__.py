@@ -14,21 +14,38 @@ from saute.vector import SauteVectorWrapper
 from saute.wrappers import SauteWrapper
 
 __all__ = [
+    "BudgetedPolicy",
     "GymEnv",
     "GymVectorEnv",
     "SauteVectorWrapper",
     "SauteWrapper",
     "budget",
+    "cpo",
     "envs",
     "from_six_tuple",
+    "load_policy",
+    "ppo",
     "saute",
     "to_six_tuple",
+    "train",
+    "trpo",
     "uniform",
 ]
 __version__ = "0.1.0"
 
 # Loaded when first used, so that the wrappers need NumPy and Gymnasium only.
-_LAZY = {"GymEnv": "saute.adapters", "GymVectorEnv": "saute.adapters", "saute": "saute.transform", "envs": "saute.envs"}
+_LAZY = {
+    "BudgetedPolicy": "saute.policy",
+    "GymEnv": "saute.adapters",
+    "GymVectorEnv": "saute.adapters",
+    "cpo": "saute.algos.cpo",
+    "envs": "saute.envs",
+    "load_policy": "saute.policy",
+    "ppo": "saute.algos.ppo",
+    "saute": "saute.transform",
+    "train": "saute.training",
+    "trpo": "saute.algos.trpo",
+}
 
 
 def __getattr__(name: str) -> Any:

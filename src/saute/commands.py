@@ -14,8 +14,8 @@ from saute.cli import UserError
 from saute.evaluate import evaluate, upper_bound
 from saute.experiment import Experiment, algorithm_of, environment_of
 from saute.progress import progress
-from saute.train import TrainingError
-from saute.train import train as run_training
+from saute.training import TrainingError
+from saute.training import train as run_training
 
 __all__ = ["Evaluate", "Resume", "Train", "evaluate_runs", "resume", "train"]
 

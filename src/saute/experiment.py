@@ -56,6 +56,8 @@ class Experiment:
         if self.algo == "cpo" and self.parts - {"saute", "vanilla"}:
             raise ValueError(f"cpo has a constraint of its own; method {self.method!r} would add another, use vanilla or saute")
         name = self.env.replace("-", "_")
+        if name not in TASKS and ":" not in self.env:
+            nearest(self.env, [*TASKS, *gym.registry], "environment")
         task = make_task(name) if name in TASKS else None
         budget = self.budget if self.budget is not None or task is None else task.budget
         if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
@@ -112,6 +114,5 @@ def _vector(name: str, num_envs: int, mode: str) -> Any:
             raise ValueError(
                 f"cannot import {module!r} ({missing}); run from the folder that holds it, or install it"
             ) from None
-    if name not in gym.registry:
-        nearest(name, [*TASKS, *gym.registry], "environment")
+    nearest(name, gym.registry, "environment")
     return SyncVectorEnv([lambda: gym.make(name)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)

@@ -63,7 +63,8 @@ def nearest(name: Any, known: Any, what: str) -> Any:
     names = [str(one) for one in known]
     similar = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {similar[0]!r}?" if similar else "."
-    raise ValueError(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")
+    known_names = f" Known: {', '.join(names)}" if len(names) <= 30 else ""
+    raise ValueError(f"unknown {what} {name!r}{hint}{known_names}")
 
 
 def _native(name: str, mode: str, parameters: dict[str, Any]) -> TaskEnv:

@@ -63,8 +63,9 @@ def train(
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
     bound = algorithm.bind(env.observation_space, env.action_space)
     limit = _limit(env, algorithm) if budget is None else budget
-    epoch = compiled_epoch(bound, env, limit)
-    learners = [bound.init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
+    init = jax.jit(bound.init)
+    learners = [init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
+    epoch = compiled_epoch(bound, env, limit, learners[0])
     metrics: list[list[Metrics]] = []
     folder = None if out is None else pathlib.Path(out)
     with _locked(folder), ThreadPoolExecutor(max_workers=_workers(env)) as pool:
@@ -80,9 +81,9 @@ def train(
                 _check_finite(fresh, done, folder, learners)
                 learners = [learner for learner, _ in results]
                 metrics.append(fresh)
+                _append(folder, fresh)
                 if report is not None:
                     report(done, fresh)
-                _append(folder, fresh)
                 if folder is not None and time.monotonic() - saved > checkpoint_seconds:
                     _checkpoint(folder, learners, len(metrics))
                     saved = time.monotonic()
@@ -96,7 +97,7 @@ def train(
     return Run(learners, metrics, bound)
 
 
-def compiled_epoch(bound: OnPolicy, env: Any, limit: float) -> Epoch:
+def compiled_epoch(bound: OnPolicy, env: Any, limit: float, example: Learner) -> Epoch:
     """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
     settings = bound.algorithm.settings
 
@@ -106,21 +107,22 @@ def compiled_epoch(bound: OnPolicy, env: Any, limit: float) -> Epoch:
 
     if isinstance(env, HostEnvs):
         steps = max(1, settings.steps_per_epoch // env.num_envs)
-        act, compiled = jax.jit(bound.act), jax.jit(learn)
+        act, learning = jax.jit(bound.act), jax.jit(learn)
 
         def on_host(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
-            return compiled(learner, *collect_host(env, lambda obs, k: act(learner, obs, k), key, steps))
+            return learning(learner, *collect_host(env, lambda obs, k: act(learner, obs, k), key, steps))
 
         return on_host
 
     num_envs = max(1, settings.steps_per_epoch // env.horizon)
     steps = settings.steps_per_epoch // num_envs
 
-    @jax.jit
     def native(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
         return learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, num_envs, steps))
 
-    return lambda learner, key: jax.block_until_ready(native(learner, key))
+    # Compiled before the threads start, or each of them would compile it.
+    compiled = jax.jit(native).lower(example, jax.random.key(0)).compile()
+    return lambda learner, key: jax.block_until_ready(compiled(learner, key))
 
 
 def summary(episodes: Episodes, limit: float) -> dict[str, Any]:

@@ -1,0 +1,8 @@
+"""`python -m saute` is the command line."""
+
+import sys
+
+from saute.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Policies apart from training: saved and loaded, one or many observations, with their budget."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import saute
+from saute.checkpoint import CheckpointError
+from saute.nets import policy_for
+from saute.policy import BudgetedPolicy, load_policy, save_policies
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> tuple[pathlib.Path, list]:
+    env = saute.saute(saute.envs.pendulum())
+    net = policy_for(env.observation_space, env.action_space)
+    parameters = [net.init(jax.random.key(i)) for i in range(3)]
+    save_policies(tmp_path / "policy.safetensors", parameters, env, (64, 64), {})
+    return tmp_path, parameters
+
+
+def test_a_loaded_policy_acts_as_the_saved_one(run) -> None:
+    folder, parameters = run
+    env = saute.saute(saute.envs.pendulum())
+    net = policy_for(env.observation_space, env.action_space)
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    for seed in range(3):
+        policy = load_policy(folder, seed=seed)
+        augmented = np.concatenate([obs, np.full((5, 1), 12.5 / 30.0, np.float32)], axis=1)
+        expected = np.clip(net.mode(net.distribution(parameters[seed], augmented)), -1, 1)
+        np.testing.assert_allclose(policy(obs, remaining=12.5), expected, atol=1e-6)
+        np.testing.assert_allclose(policy(obs[2], remaining=12.5), expected[2], atol=1e-6)
+        each = policy(obs, remaining=[12.5, 1.0, 12.5, -3.0, 12.5])
+        np.testing.assert_allclose(each[[0, 2, 4]], expected[[0, 2, 4]], atol=1e-6)
+        assert not np.allclose(each[[1, 3]], expected[[1, 3]])
+
+
+def test_sampling_needs_a_key_and_is_reproducible(run) -> None:
+    policy = load_policy(run[0])
+    obs = np.zeros(3)
+    a, b, c = (policy(obs, 30.0, key=jax.random.key(k)) for k in (1, 1, 2))
+    assert np.array_equal(a, b) and not np.array_equal(a, c) and (np.abs(c) <= 1).all()
+
+
+def test_wrong_calls_are_explained(run) -> None:
+    policy = load_policy(run[0])
+    with pytest.raises(ValueError, match="needs its remaining budget"):
+        policy(np.zeros(3))
+    with pytest.raises(ValueError, match=r"has shape \(4,\), expected \(3,\) or \(N, 3\)"):
+        policy(np.zeros(4), 1.0)
+    with pytest.raises(CheckpointError, match="has no seed 7; it has 0, 1, 2"):
+        load_policy(run[0], seed=7)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_policy(run[0] / "elsewhere")
+
+
+def test_discrete_and_vanilla_policies(tmp_path: pathlib.Path) -> None:
+    class Env:
+        observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        action_space = spaces.Discrete(4)
+
+    net = policy_for(Env.observation_space, Env.action_space)
+    parameters = net.init(jax.random.key(0))
+    save_policies(tmp_path / "policy.safetensors", [parameters], Env(), (64, 64), {})
+    policy = load_policy(tmp_path / "policy.safetensors")
+    actions = policy(np.random.default_rng(0).normal(size=(20, 2)))
+    assert actions.shape == (20,) and set(actions) <= set(range(4))
+    with pytest.raises(ValueError, match="does not observe its budget"):
+        policy(np.zeros(2), remaining=1.0)
+
+
+def test_budgeted_policy_keeps_the_wrappers_books() -> None:
+    from toys import sauted
+
+    env = sauted(3.0, discount=0.9, env=dict(costs=(1.0, 0.5, 2.0)))
+    env.reset(seed=0)
+    keeper = BudgetedPolicy(lambda obs, remaining: remaining, discount=0.9)
+    with pytest.raises(Exception, match="call begin"):
+        keeper.act(None)
+    keeper.begin(3.0)
+    for _ in range(4):
+        *_, info = env.step(np.zeros(1))
+        assert keeper.spend(info["cost"]) == info["remaining"] and keeper.violated == info["violated"]
+    for bad in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="must be finite"):
+            keeper.spend(bad)
+    with pytest.raises(ValueError, match="budget=0 must be positive"):
+        keeper.begin(0)

@@ -1,0 +1,251 @@
+"""Training: known optima on probes, bit-identical re-runs and resumes, seeds alone or together, honest failures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import saute
+from saute.algos.cpo import cpo
+from saute.algos.onpolicy import Settings
+from saute.algos.ppo import ppo
+from saute.algos.trpo import trpo
+from saute.checkpoint import newest
+from saute.cli import main
+from saute.constraint import cvar, lagrangian, pid
+from saute.evaluate import evaluate, upper_bound
+from saute.protocol import Step
+from saute.training import TrainingError, train
+
+SMALL = Settings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slope:
+    """One number a per step pays a and costs a⁺: unconstrained best is the largest a; with a limit on ten steps, limit/10."""
+
+    horizon: int = 10
+    noise: float = 0.0
+    bad: bool = False
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        return jnp.zeros((), jnp.int32), jnp.zeros(1)
+
+    def step(self, state: Any, action: Any, key: Any) -> Step:
+        a = jnp.clip(action[0], -1.0, 1.0)
+        reward = jnp.where(self.bad & (state == 5), jnp.nan, a)
+        time = state + 1
+        over = time >= self.horizon
+        return Step(time, jnp.full(1, time / self.horizon), reward, jnp.maximum(a, 0.0), jnp.zeros((), bool), over)
+
+
+def action_of(run: Any) -> np.ndarray:
+    obs = jnp.linspace(0, 0.9, 10)[:, None]
+    policy = run.bound.policy
+    return np.array([np.clip(policy.mode(policy.distribution(learner.policy, obs)), -1, 1).mean() for learner in run.learners])
+
+
+@pytest.mark.parametrize("optimiser", [ppo, trpo])
+def test_unconstrained_probe(optimiser) -> None:
+    run = train(optimiser(settings=SMALL), Slope(), seeds=2, epochs=60)
+    assert (action_of(run) > 0.85).all()
+
+
+CONSTRAINED = {
+    "ppo-lagrangian": lambda: ppo(lagrangian(3.0), SMALL),
+    "trpo-lagrangian": lambda: trpo(lagrangian(3.0), SMALL),
+    "trpo-pid": lambda: trpo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
+    "ppo-pid": lambda: ppo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
+    "trpo-cvar": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1)), SMALL),
+    "cpo": lambda: cpo(3.0, SMALL),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_constrained_probe_comes_to_the_limit_and_not_beyond(name: str) -> None:
+    run = train(CONSTRAINED[name](), Slope(), seeds=2, epochs=150, budget=3.0)
+    costs = np.array([[seed["cost"] for seed in epoch] for epoch in run.metrics[-40:]])
+    assert costs.mean() < 3.5, "the mean cost of the episodes is held near the limit"
+    if name != "trpo-cvar":
+        assert costs.mean() > 1.5, "and the limit is used"
+
+
+@pytest.mark.parametrize("optimiser", [ppo, trpo])
+def test_sauted_probe_spends_its_budget_and_no_more(optimiser) -> None:
+    env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
+    run = train(optimiser(settings=dataclasses.replace(SMALL, steps_per_epoch=2000)), env, seeds=2, epochs=120)
+    for learner in run.learners:
+        outcome = evaluate(run.bound.policy, learner.policy, env, 10)
+        assert (outcome.cost <= 3.0).all() and outcome.task_return.mean() > 1.5
+
+
+def test_discrete_actions_are_learned() -> None:
+    class Arms(Slope):
+        action_space = spaces.Discrete(3)
+
+        def step(self, state: Any, action: Any, key: Any) -> Step:
+            return Slope.step(self, state, (action[None] == 1).astype(jnp.float32), key)
+
+    run = train(trpo(settings=SMALL), Arms(), seeds=1, epochs=40)
+    policy = run.bound.policy
+    obs = jnp.linspace(0, 0.9, 10)[:, None]
+    np.testing.assert_array_equal(policy.mode(policy.distribution(run.learners[0].policy, obs)), 1)
+
+
+def test_rerun_is_bit_identical_and_seeds_together_equal_seeds_alone() -> None:
+    env = saute.saute(Slope(), budget=3.0)
+    together, again = (train(trpo(settings=SMALL), env, seeds=3, epochs=4) for _ in range(2))
+    assert_equal(together.learners, again.learners)
+    assert together.metrics == again.metrics
+    for i in range(3):
+        alone = train(trpo(settings=SMALL), env, seeds=1, epochs=4, seed=i)
+        assert_equal(alone.learners[0], together.learners[i])
+
+
+def test_one_trace_however_many_epochs_and_seeds() -> None:
+    traces = []
+
+    class Counted(Slope):
+        def reset(self, key: Any) -> Any:
+            traces.append(1)
+            return Slope.reset(self, key)
+
+    train(trpo(settings=SMALL), Counted(), seeds=2, epochs=1)
+    once = len(traces)
+    traces.clear()
+    train(trpo(settings=SMALL), Counted(), seeds=2, epochs=5)
+    assert len(traces) == once
+
+
+def test_a_stopped_run_continues_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    env = saute.saute(Slope(), budget=3.0)
+
+    class Stop(Exception):
+        pass
+
+    def stop(epoch: int, metrics: Any) -> None:
+        if epoch == 3:
+            raise Stop
+
+    whole = train(ppo(settings=SMALL), env, seeds=2, epochs=7, out=tmp_path / "whole", checkpoint_seconds=0.0)
+    with pytest.raises(Stop):
+        train(ppo(settings=SMALL), env, seeds=2, epochs=7, out=tmp_path / "halves", report=stop, checkpoint_seconds=1e9)
+    with open(tmp_path / "halves" / "metrics.jsonl", "a") as file:
+        file.write('{"seeds": [half a li')
+    halves = train(ppo(settings=SMALL), env, seeds=2, epochs=7, out=tmp_path / "halves")
+    assert_equal(whole.learners, halves.learners)
+    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "halves/metrics.jsonl").read_bytes()
+    assert (tmp_path / "whole/policy.safetensors").read_bytes() == (tmp_path / "halves/policy.safetensors").read_bytes()
+
+
+def test_killed_at_any_moment_and_resumed_ends_with_the_identical_policy(tmp_path: pathlib.Path) -> None:
+    words = ["train", "pendulum", "--seeds", "1", "--epochs", "12"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    process = subprocess.Popen([sys.executable, "-m", "saute", *words, "--out", str(tmp_path / "killed")])
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while (not metrics.exists() or len(metrics.read_text().splitlines()) < 4) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert main(["resume", str(tmp_path / "killed")]) == 0
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+
+
+def test_not_finite_rewards_stop_with_epoch_and_seed_and_keep_the_state(tmp_path: pathlib.Path) -> None:
+    train(trpo(settings=SMALL), Slope(), seeds=2, epochs=2, out=tmp_path)
+    with pytest.raises(TrainingError, match=r"epoch 2, seed 0: rewards, costs or parameters are not finite"):
+        train(trpo(settings=SMALL), Slope(bad=True), seeds=2, epochs=4, out=tmp_path)
+    found = newest(tmp_path / "checkpoints")
+    assert found is not None and found[1]["epoch"] == 2 and all(np.isfinite(a).all() for a in found[0].values())
+
+
+def test_two_processes_on_one_folder_and_unwritable_folders_are_refused(tmp_path: pathlib.Path) -> None:
+    import fcntl
+
+    (tmp_path / "checkpoints").mkdir()
+    with open(tmp_path / ".lock", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(TrainingError, match="another process is training"):
+            train(trpo(settings=SMALL), Slope(), seeds=1, epochs=1, out=tmp_path)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(TrainingError, match="cannot write to"):
+        train(trpo(settings=SMALL), Slope(), seeds=1, epochs=1, out=file / "run")
+
+
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(trpo(settings=SMALL), Slope(), seeds=1, epochs=2, out=tmp_path)
+    before = (tmp_path / "checkpoints" / "000002.safetensors").read_bytes()
+    monkeypatch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises((TrainingError, OSError), match="No space left"):
+        train(trpo(settings=SMALL), Slope(), seeds=1, epochs=4, out=tmp_path)
+    assert (tmp_path / "checkpoints" / "000002.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "pendulun"], "unknown environment 'pendulun'; did you mean 'pendulum'"),
+        (["train", "pendulum", "--algo", "trop"], "unknown algorithm 'trop'; did you mean 'trpo'"),
+        (["train", "pendulum", "--method", "sauté"], "unknown method 'sauté'; did you mean 'saute'"),
+        (["train", "pendulum", "--preset", "papers"], "unknown preset 'papers'; did you mean 'paper'"),
+        (["train", "pendulum", "--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["train", "pendulum", "--epochs", "-1"], "--epochs -1 must be at least 1"),
+        (["train", "pendulum", "--budget", "-3"], "budget=-3.0 must be a positive"),
+        (["train", "CartPole-v1"], "CartPole-v1 has no budget of its own; pass --budget"),
+        (["train", "CartPole-v1", "--budget", "3", "--epochs", "1"], "no cost: info"),
+        (["train", "pendulum", "--method", "pid+lagrangian"], "names two multipliers"),
+        (["train", "pendulum", "--algo", "cpo", "--method", "pid"], "cpo has a constraint of its own"),
+        (["evaluate", "nowhere"], "nowhere is not a run folder"),
+        (["resume", "nowhere"], "nowhere is not a run folder"),
+        (["trian", "pendulum"], "unknown command 'trian'; did you mean 'train'"),
+    ],
+)
+def test_bad_words_get_one_line_and_exit_code_2(words, message, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+
+
+def test_train_evaluate_and_load_through_the_command_line(tmp_path, capsys) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "pendulum", "--seeds", "2", "--epochs", "2", "--out", str(run)]) == 0
+    assert main(["evaluate", str(run), "--episodes", "50"]) == 0
+    printed = capsys.readouterr().out
+    assert "of 50, so ≤" in printed and printed.count(str(run)) >= 3
+    config = json.loads((run / "config.json").read_text())
+    assert config["budget"] == 30.0 and config["unsafe_reward"] == 0.0 and config["epochs"] == 2
+    episodes = np.load(run / "episodes" / "seed-1.npz")
+    assert episodes["cost"].shape == (50,) and (episodes["length"] == 200).all()
+    assert saute.load_policy(run, seed=1)(np.zeros(3), remaining=30.0).shape == (1,)
+    assert main(["train", "pendulum", "--seeds", "3", "--epochs", "2", "--out", str(run)]) == 2
+    assert "holds a run with other settings" in capsys.readouterr().err
+
+
+def test_upper_bound_is_exact() -> None:
+    assert upper_bound(0, 500) == pytest.approx(1 - 0.05 ** (1 / 500))
+    assert upper_bound(0, 500) == pytest.approx(0.00597, abs=1e-5)
+    assert upper_bound(5, 5) == 1.0
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
