@@ -74,6 +74,7 @@ class SauteVectorWrapper(VectorWrapper):
             self._augment, self._augment_one = batch_augmenter(bare), augmenter(bare, (self.options.constraints,))
             self.single_observation_space = augmented_space(bare, self.options.constraints)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self._nobody = np.zeros(env.num_envs, bool)
         self._remaining: Any = None
         self._rngs: list[np.random.Generator] = []
 
@@ -93,7 +94,7 @@ class SauteVectorWrapper(VectorWrapper):
             self._remaining = np.full((n, m), np.nan)
             self._episode_cost = np.zeros((n, m))
             self._episode_task_return = np.zeros(n)
-            self._ended = np.zeros(n, bool)
+            self._ended = self._nobody.copy()
         if self.options.random and (seed is not None or not self._rngs):
             self._spawn(mask)
         self._begin(mask, budget)
@@ -104,12 +105,12 @@ class SauteVectorWrapper(VectorWrapper):
         if self._remaining is None:
             raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes with their budgets")
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
-        restarted = self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
         chosen = self.options
         cost = self._read_cost(actions, obs, info, ended, restarted)
         remaining = B.spend(self._remaining, cost, chosen.discount)
-        is_safe = restarted | B.safe(remaining).all(-1)
+        is_safe = restarted | (B.safe(remaining).all(-1) if chosen.several else B.safe(remaining)[:, 0])
 
         self._remaining = remaining
         self._episode_cost = self._episode_cost + cost
@@ -120,7 +121,7 @@ class SauteVectorWrapper(VectorWrapper):
             terminated = terminated | ~is_safe
             ended = terminated | truncated
         info = self._masked(info, ~restarted, cost=self._report(cost), task_reward=task_reward.copy(), violated=~is_safe)
-        self._masked(info, np.ones_like(ended), remaining=self._report(self._remaining))
+        self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
         if ended.any():
             self._finish(info, ended, ~is_safe)
         self._obs, self._ended = obs, ended
