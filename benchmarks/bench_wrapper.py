@@ -59,7 +59,7 @@ def one() -> dict[str, float]:
     def bare() -> gym.Env:
         return gym.make("bench/Pendulum-v1")
 
-    sauted = saute.SauteWrapper(bare(), 30.0)
+    sauted = saute.SauteWrapper(bare(), 200.0)
     return rates(
         {
             "bare": stepping(bare(), action, 1000),
@@ -76,7 +76,7 @@ def vector(n: int = 64) -> dict[str, float]:
     def bare() -> gym.vector.VectorEnv:
         return gym.make_vec("bench/Pendulum-v1", num_envs=n)
 
-    sauted = saute.SauteVectorWrapper(bare(), 30.0)
+    sauted = saute.SauteVectorWrapper(bare(), 200.0)
     return rates(
         {
             "bare": stepping(bare(), actions, 100, n),

@@ -136,7 +136,9 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["remaining"] = remaining.copy()
         info["task_reward"], info["violated"] = task_reward, not is_safe
 
-        self._remaining, self._obs = remaining, obs
+        self._remaining = remaining
+        if key is None:
+            self._obs = obs
         self._episode_cost = self._episode_cost + cost
         self._episode_task_return += float(task_reward)
         if terminate and not is_safe:
@@ -147,7 +149,7 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["episode_violated"] = not is_safe
         if shows:
             self.env.unwrapped.render()
-        reward = shaped(task_reward, is_safe, unsafe_reward) if shape else task_reward
+        reward = shaped(task_reward, is_safe, unsafe_reward) if shape and not is_safe else task_reward
         if template is not None:
             augmented = template.copy()
             augmented[:-1] = obs
