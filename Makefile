@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
 
 .PHONY: setup demo test lint bench verify fresh clean
 
@@ -28,7 +29,7 @@ bench: setup
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 verify: setup
-	SAUTE_VERIFY=1 $(BIN)/python -m pytest tests
+	SAUTE_VERIFY=1 $(BIN)/python -m pytest $(PARITY)
 
 fresh:
 	$(PYTHON) tests/fresh_install.py
