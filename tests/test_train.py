@@ -240,6 +240,17 @@ def test_train_evaluate_and_load_through_the_command_line(tmp_path, capsys) -> N
     assert "holds a run with other settings" in capsys.readouterr().err
 
 
+def test_any_gymnasium_environment_trains_through_the_host_collector(tmp_path, capsys) -> None:
+    run = tmp_path / "arms"
+    words = ["train", "saute/TwoArms-v0", "--budget", "5", "--seeds", "2", "--epochs", "2", "--envs", "4", "--out", str(run)]
+    assert main(words) == 0
+    assert main(["evaluate", str(run), "--episodes", "3"]) == 0
+    assert capsys.readouterr().out.count("of 3, so ≤") == 2
+    episodes = np.load(run / "episodes" / "seed-0.npz")
+    assert (episodes["length"] == 20).all() and (episodes["task_return"] == 10 + episodes["cost"] / 2).all()
+    assert saute.load_policy(run, seed=1)(np.zeros(1), remaining=5.0).shape == (1,)
+
+
 def test_upper_bound_is_exact() -> None:
     assert upper_bound(0, 500) == pytest.approx(1 - 0.05 ** (1 / 500))
     assert upper_bound(0, 500) == pytest.approx(0.00597, abs=1e-5)

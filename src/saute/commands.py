@@ -21,29 +21,11 @@ __all__ = ["Evaluate", "Resume", "Train", "evaluate_runs", "resume", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Train:
+class Train(Experiment):
     """Train several seeds of a method and keep everything in a run folder."""
 
-    env: str
-    """pendulum, double_pendulum, reacher, point, car, or any Gymnasium id with costs (module:Id-v0 imports the module)."""
-    algo: str = "trpo"
-    """ppo, trpo or cpo."""
-    method: str = "saute"
-    """vanilla, saute, lagrangian, pid, cvar, or a combination such as saute+lagrangian."""
-    budget: float | None = None
-    """Safety budget of an episode; by default the task's own."""
-    unsafe_reward: float | None = None
-    """Reward of every step once the budget is overspent; by default the task's own."""
-    seeds: int = 5
-    """Seeds to train at once."""
-    epochs: int | None = None
-    """Epochs of 4000 steps; by default the paper's number for the task."""
-    preset: str = "paper"
-    """Settings of the learner."""
     out: pathlib.Path | None = None
     """Run folder; by default runs/ENV-METHOD-ALGO."""
-    seed: int = 0
-    """The first seed; the others count on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +53,8 @@ class Evaluate:
 def train(options: Train) -> None:
     fields = {name: value for name, value in dataclasses.asdict(options).items() if name != "out"}
     experiment = _checked(Experiment(**fields))
-    out = options.out or pathlib.Path(
-        "runs"
-    ) / f"{experiment.env.split(':')[-1]}-{experiment.method}-{experiment.algo}".replace("/", "-")
+    name = f"{experiment.env.split(':')[-1]}-{experiment.method}-{experiment.algo}".replace("/", "-")
+    out = options.out or pathlib.Path("runs", name)
     config = out / "config.json"
     if config.exists() and json.loads(config.read_text()) != dataclasses.asdict(experiment):
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
@@ -96,7 +77,7 @@ def evaluate_runs(options: Evaluate) -> None:
 
 
 def _outcomes(experiment: Experiment, run: pathlib.Path, episodes: int, seed: int) -> list[Any]:
-    env = environment_of(experiment, "test")
+    env = environment_of(experiment, "test", num_envs=episodes)
     bound = algorithm_of(experiment).bind(env.observation_space, env.action_space)
     file = run / "policy.safetensors"
     try:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saute.host import HostEnvs
 from saute.rollout import collect
 
 __all__ = ["Outcome", "evaluate", "upper_bound"]
@@ -22,9 +23,27 @@ class Outcome(NamedTuple):
 
 
 def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int = 1_000_000) -> Outcome:
-    """Episodes of the deterministic policy, all at once."""
+    """Episodes of the deterministic policy, all at once; of host environments, one each."""
+    if isinstance(env, HostEnvs):
+        return _on_host(net, parameters, env, seed)
     run = jax.jit(lambda parameters, key: _first_episodes(net, parameters, env, episodes, key))
     return Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
+
+
+def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:
+    """One episode of each environment; those that end early start another, which does not count."""
+    act = jax.jit(lambda obs: net.mode(net.distribution(parameters, obs)))
+    obs, running = envs.reset(seed), np.ones(envs.num_envs, bool)
+    task_return, cost, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)
+    while running.any():
+        step, task_reward = envs.step(np.asarray(act(obs)))
+        task_return += running * task_reward
+        cost += running * step.cost
+        length += running
+        ended = step.terminated | step.truncated
+        running &= ~ended
+        obs = envs.restart(ended) if ended.any() else step.obs
+    return Outcome(task_return, cost, length)
 
 
 def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> float:

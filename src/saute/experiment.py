@@ -34,14 +34,23 @@ class Experiment:
     """One training, by names; complete, so that a run folder can be continued and repeated from it."""
 
     env: str
+    """pendulum, double_pendulum, reacher, point, car, or any Gymnasium id with costs (module:Id-v0 imports the module)."""
     algo: str = "trpo"
+    """ppo, trpo or cpo."""
     method: str = "saute"
+    """vanilla, saute, lagrangian, pid, cvar, or a combination such as saute+lagrangian."""
     budget: float | None = None
+    """Safety budget of an episode; by default the task's own."""
     unsafe_reward: float | None = None
+    """Reward of every step once the budget is overspent; by default the task's own."""
     seeds: int = 5
+    """Seeds to train at once."""
     epochs: int | None = None
+    """Epochs of 4000 steps; by default the paper's number for the task."""
     preset: str = "paper"
+    """Settings of the learner."""
     seed: int = 0
+    """The first seed; the others count on."""
     envs: int = 20
     """Environments side by side, for those that are not JAX-native."""
 

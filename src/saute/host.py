@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from saute.cost import check_source, read_batch
 from saute.protocol import Step
+from saute.vector import SauteVectorWrapper
 
 __all__ = ["HostEnvs"]
 
@@ -35,6 +36,7 @@ class HostEnvs:
             raise ValueError(f"observations {space} are not a vector; flatten them with gymnasium.wrappers.FlattenObservation")
         self.envs = envs
         self.num_envs = envs.num_envs
+        self.options = envs.options if isinstance(envs, SauteVectorWrapper) else None
         self.observation_space: spaces.Box = space
         self.action_space = envs.single_action_space
         self._source = check_source(cost, 1, False)
