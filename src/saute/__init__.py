@@ -68,4 +68,4 @@ for _id, _name in {
         vector_entry_point="saute.envs.register:vector",
         kwargs={"name": _name},
     )
-register("saute/TwoArms-v0", entry_point="saute.envs.probes:TwoArms", max_episode_steps=20)
+register("saute/TwoArms-v0", entry_point="saute.envs.probes:TwoArms")

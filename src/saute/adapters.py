@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from saute.envs.batch import JaxBatch, MujocoBatch, merge
 from saute.protocol import Env, Step
+from saute.transform import Sauted, SauteEnv
 
 __all__ = ["GymEnv", "GymVectorEnv"]
 
@@ -29,6 +30,7 @@ class GymEnv(gym.Env):
         self.env: Any = self._batch.env
         self.render_mode = render_mode
         self.observation_space, self.action_space = host_spaces(self.env)
+        self.metadata = {**GymEnv.metadata, "saute": isinstance(self.env, SauteEnv)}
         self._state: Any = None
         self._window: Any = None
         self.overlay: Any = None
@@ -56,7 +58,8 @@ class GymEnv(gym.Env):
         self._state, step = self._batch.step(self._state, checked[None])
         self._show()
         cost = step.cost[0]
-        info = {"cost": float(cost)} if cost.ndim == 0 else {"costs": cost}
+        info: dict[str, Any] = {"cost": float(cost)} if cost.ndim == 0 else {"costs": cost}
+        info |= {key: value[0] for key, value in books(self._state.state).items()}
         return step.obs[0], float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
 
     @property
@@ -72,7 +75,7 @@ class GymEnv(gym.Env):
             return None
         from saute.render import Window, draw
 
-        frame = draw(self.env.task, self.state)
+        frame = draw(task_of(self.env), self.state)
         if self.render_mode == "rgb_array":
             return frame
         if self._window is None:
@@ -112,7 +115,11 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**GymEnv.metadata, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {
+            **GymEnv.metadata,
+            "autoreset_mode": self.autoreset_mode,
+            "saute": isinstance(self.env, SauteEnv),
+        }
         self.single_observation_space, self.single_action_space = host_spaces(self.env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -167,6 +174,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._obs = step.obs
         key = "cost" if step.cost.ndim == 1 else "costs"
         info: dict[str, Any] = {key: step.cost, f"_{key}": ~restarted}
+        info |= books(self._state.state)
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             info |= self._final(step, key)
             self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
@@ -184,7 +192,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
             return None
         from saute.render import draw
 
-        return tuple(draw(self.env.task, x) for x in self.state)
+        return tuple(draw(task_of(self.env), x) for x in self.state)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._batch.close()
@@ -228,6 +236,21 @@ class GymVectorEnv(gym.vector.VectorEnv):
         return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
 
 
+def task_of(env: Any) -> Any:
+    """The task of an environment, sautéed or not."""
+    inner = env.env if isinstance(env, SauteEnv) else env
+    if not hasattr(inner, "task"):
+        raise ValueError(f"{type(inner).__name__} has no picture; only the five tasks can be rendered")
+    return inner.task
+
+
+def books(state: Any) -> dict[str, Any]:
+    """What a sautéed state knows beyond the step itself, under the names that the wrappers use."""
+    if not isinstance(state, Sauted):
+        return {}
+    return {"remaining": state.remaining.copy(), "task_reward": state.task_reward.copy(), "violated": state.violated.copy()}
+
+
 def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Box]:
     """Observation space in the host's float64, and the action space."""
     box = env.observation_space
@@ -249,15 +272,19 @@ def checked_actions(actions: Any, shape: tuple[int, ...] | None) -> np.ndarray:
 
 def physical_option(options: dict[str, Any] | None, env: Env, batch: tuple[int, ...]) -> np.ndarray | None:
     """The validated physical state of `options["state"]`, one row per environment."""
+    if options and "budget" in options:
+        raise ValueError('options["budget"] needs SauteWrapper or SauteVectorWrapper around the bare environment')
     if not options or options.get("state") is None:
         return None
     task = getattr(env, "task", None)
     size = task.state_size if task is not None else None
+    if size is None:
+        raise ValueError(f'{type(env).__name__} cannot start from a physical state; reset it without options["state"]')
     try:
         x = np.asarray(options["state"], dtype=np.float64)
-        x = np.broadcast_to(x, (*batch, size)) if size is not None and x.shape[-1:] == (size,) else x
     except (TypeError, ValueError):
         raise ValueError(f'options["state"]={options["state"]!r} is not numeric; pass {size} numbers') from None
+    x = np.broadcast_to(x, (*batch, size)) if x.shape == (size,) else x
     if x.shape != (*batch, size):
         raise ValueError(f'options["state"] has shape {np.shape(options["state"])}, expected {(*batch, size)}')
     if not np.isfinite(x).all():

@@ -81,8 +81,10 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
     if missing.any():
         raise ValueError(_missing(key, info, f" of envs {np.flatnonzero(missing).tolist()}"))
     values = np.asarray(values)
-    if len(values) != len(needed):
-        raise ValueError(f"cost {key!r} has {len(values)} rows for {len(needed)} environments; return one cost per environment")
+    if values.shape[:1] != needed.shape:
+        raise ValueError(
+            f"cost {key!r} has shape {values.shape} for {len(needed)} environments; return one cost per environment"
+        )
     rows = values[needed]
     try:
         rows = np.asarray(rows.tolist() if rows.dtype == object else rows, dtype=np.float64)

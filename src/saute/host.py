@@ -53,7 +53,8 @@ class HostEnvs:
     def step(self, actions: np.ndarray) -> tuple[Step, np.ndarray]:
         """The transition of every environment, and its reward before shaping."""
         obs, reward, terminated, truncated, info = self.envs.step(self._bounded(actions))
-        cost = _single(read_batch(self._source, (), info, self._everyone))  # type: ignore[arg-type]
+        shape = () if self.options is None else self.options.budget_shape
+        cost = _single(read_batch(self._source, shape, info, self._everyone))  # type: ignore[arg-type]
         step = Step(None, _single(obs), _single(reward), cost, terminated, truncated)
         return step, _single(info.get("task_reward", reward))
 

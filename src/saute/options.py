@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ def options(
     """Validate the arguments that `SauteWrapper`, `SauteVectorWrapper` and `saute.saute` share."""
     low: Any
     high: Any
+    if hasattr(budget, "__array__"):
+        budget = np.asarray(budget)
     if isinstance(budget, Sequence | np.ndarray) and not isinstance(budget, str) and np.ndim(budget) != 0:
         if len(budget) == 0:
             raise ValueError("budget is empty; pass one positive number per constraint")
@@ -103,7 +105,10 @@ def as_budget(value: Any, shape: tuple[int, ...], name: str) -> Any:
     if shape == ():
         return _positive(value, name)
     try:
-        array = np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), shape))
+        given = np.asarray(value)
+        if given.dtype.kind not in "iuf":
+            raise TypeError
+        array = np.array(np.broadcast_to(given.astype(np.float64), shape))
     except (TypeError, ValueError):
         raise ValueError(f"{name}={value!r} does not fit shape {shape}; pass one positive number, or one each") from None
     if not np.all((array > 0) & (array < np.inf)):
@@ -112,6 +117,8 @@ def as_budget(value: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _range(budget: Any, name: str) -> tuple[float, float]:
+    if isinstance(budget, Mapping) and budget.keys() == {"low", "high"}:  # what a spec in JSON makes of a range
+        budget = uniform(**budget)
     if isinstance(budget, Uniform):
         return budget.low, budget.high
     number = _positive(budget, name)

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from saute import budget as B
 from saute.observation import augmented_space
-from saute.options import Options, options
+from saute.options import Options, as_budget, options
 from saute.protocol import Env, Step
 
 __all__ = ["SauteEnv", "Sauted", "saute"]
@@ -53,12 +54,17 @@ class SauteEnv:
         if budget is None:
             # The environment keeps the key itself, so that its starts are those of the bare environment.
             budget = self.options.draw(jax.random.uniform(jax.random.fold_in(key, 1), self.options.budget_shape, obs.dtype))
+        elif not isinstance(budget, jax.core.Tracer):
+            budget = as_budget(np.asarray(budget), self.options.budget_shape, "budget")
         remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)
         sauted = Sauted(state, remaining, jnp.zeros((), obs.dtype), jnp.zeros((), bool))
         return sauted, self._observe(obs, remaining)
 
     def step(self, state: Sauted, action: Float[Array, " action"], key: PRNGKeyArray) -> Step:
         step = self.env.step(state.state, action, key)
+        if jnp.shape(step.cost) != self.options.budget_shape:
+            expected = self.options.budget_shape
+            raise ValueError(f"cost has shape {jnp.shape(step.cost)}, expected {expected}; return one cost per budget")
         remaining = B.spend(state.remaining, step.cost, self.options.discount)
         is_safe = jnp.all(B.safe(remaining))
         reward = B.shape(step.reward, is_safe, self.options.unsafe_reward) if self.options.shape else step.reward

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from saute.cost import read
@@ -36,7 +37,9 @@ class ToSixTuple(gym.Wrapper, RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, Any, Any, bool, bool, dict[str, Any]]:  # type: ignore[override]
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, read("cost", (), None, action, obs, info), terminated, truncated, info
+        key = "costs" if "cost" not in info and "costs" in info else "cost"
+        cost = read(key, np.shape(info.get(key, 0.0)), None, action, obs, info)
+        return obs, reward, cost, terminated, truncated, info
 
 
 def from_six_tuple(env: gym.Env) -> FromSixTuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, cast
 
 import gymnasium as gym
@@ -75,6 +76,7 @@ class SauteVectorWrapper(VectorWrapper):
             self.single_observation_space = augmented_space(bare, self.options.constraints)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._nobody = np.zeros(env.num_envs, bool)
+        self._failed = False
         self._remaining: Any = None
         self._rngs: list[np.random.Generator] = []
 
@@ -96,19 +98,27 @@ class SauteVectorWrapper(VectorWrapper):
             self._episode_task_return = np.zeros(n)
             self._ended = self._nobody.copy()
         if self.options.random and (seed is not None or not self._rngs):
-            self._spawn(mask)
+            self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
         self._begin(mask, budget)
-        self._obs = obs
+        self._failed = False
+        self._obs = copy.deepcopy(obs) if callable(self._source) else None
         return self._observe(obs), self._masked(info, mask, remaining=self._report(self._remaining))
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._remaining is None:
             raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes with their budgets")
+        if self._failed or (self.options.terminate and self._ended.any()):
+            what = (
+                "the last step had no valid cost" if self._failed else f"envs {np.flatnonzero(self._ended).tolist()} have ended"
+            )
+            raise gym.error.ResetNeeded(f"{what}, so the budgets are not known any more; call envs.reset()")
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
         restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
         chosen = self.options
+        self._failed = True  # unless the cost can be read: the environments have moved on
         cost = self._read_cost(actions, obs, info, ended, restarted)
+        self._failed = False
         remaining = B.spend(self._remaining, cost, chosen.discount)
         is_safe = restarted | (B.safe(remaining).all(-1) if chosen.several else B.safe(remaining)[:, 0])
 
@@ -118,13 +128,15 @@ class SauteVectorWrapper(VectorWrapper):
         self._begin(restarted)
         reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
         if chosen.terminate:
-            terminated = terminated | ~is_safe
+            terminated, truncated = terminated | ~is_safe, truncated & is_safe
             ended = terminated | truncated
         info = self._masked(info, ~restarted, cost=self._report(cost), task_reward=task_reward.copy(), violated=~is_safe)
         self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
         if ended.any():
             self._finish(info, ended, ~is_safe)
-        self._obs, self._ended = obs, ended
+        self._ended = ended
+        if callable(self._source):
+            self._obs = copy.deepcopy(obs)
         return self._observe(obs), reward, terminated, truncated, info
 
     def render(self) -> Any:
@@ -145,8 +157,10 @@ class SauteVectorWrapper(VectorWrapper):
         n, m = self.num_envs, self.options.constraints
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         if callable(self._source):
-            next_obs = _with_final(obs, info["final_obs"], ended) if same_step and ended.any() else obs
-            cost = np.asarray(self._source(self._obs, actions, next_obs, info), dtype=np.float64)
+            next_obs, seen = obs, info
+            if same_step and ended.any():
+                next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
+            cost = np.asarray(self._source(self._obs, actions, next_obs, seen), dtype=np.float64)
             if cost.shape != (n, *self.options.budget_shape):
                 expected = (n, *self.options.budget_shape)
                 raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")
@@ -221,16 +235,37 @@ class SauteVectorWrapper(VectorWrapper):
 
 def _with_final(obs: Any, final_obs: Any, ended: np.ndarray) -> Any:
     """The observations that the transition led to: those of ended environments are in `final_obs`."""
-    if isinstance(obs, dict):
-        rows = np.flatnonzero(ended)
-        column = (lambda key: [final_obs[env][key] for env in rows]) if not isinstance(final_obs, dict) else None
-        return {key: _replace(value, ended, column(key) if column else final_obs[key][ended]) for key, value in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_replace(value, ended, [f[i] for f in final_obs[ended]]) for i, value in enumerate(obs))
-    return _replace(obs, ended, list(final_obs[ended]))
+    return _replace(obs, ended, [_row(final_obs, env) for env in np.flatnonzero(ended)])
 
 
-def _replace(values: np.ndarray, mask: np.ndarray, rows: Any) -> np.ndarray:
-    replaced = values.copy()
-    replaced[mask] = np.asarray(rows)
+def _row(batch: Any, env: Any) -> Any:
+    if isinstance(batch, dict):
+        return {key: _row(value, env) for key, value in batch.items()}
+    return tuple(_row(value, env) for value in batch) if isinstance(batch, tuple) else batch[env]
+
+
+def _replace(batch: Any, ended: np.ndarray, rows: list[Any]) -> Any:
+    """A copy of a batch, however nested, with the rows of ended environments put in."""
+    if isinstance(batch, dict):
+        return {key: _replace(value, ended, [row[key] for row in rows]) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_replace(value, ended, [row[i] for row in rows]) for i, value in enumerate(batch))
+    replaced = batch.copy()
+    replaced[ended] = np.asarray(rows)
     return replaced
+
+
+def _with_final_info(info: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
+    """The infos of the transition: those of ended environments are in `final_info`."""
+
+    def merged(now: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+        entries = dict(now)
+        for key, value in last.items():
+            if isinstance(value, dict):
+                entries[key] = merged(now.get(key, {}), value)
+            elif isinstance(value, np.ndarray):
+                kept = now.get(key, np.zeros_like(value))
+                entries[key] = np.where(ended.reshape(-1, *(1,) * (value.ndim - 1)), value, kept)
+        return entries
+
+    return merged(info, info.get("final_info", {}))

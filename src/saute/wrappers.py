@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import sys
@@ -109,7 +110,7 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._remaining = self._draw() if budget is None else budget
         self._episode_cost = np.zeros(self.options.constraints) if self.options.several else 0.0
         self._episode_task_return = 0.0
-        self._obs = obs
+        self._obs = copy.deepcopy(obs)
         if self._shows:
             self.env.unwrapped.render()
         return self._observe(obs), {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
@@ -136,13 +137,13 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["remaining"] = remaining.copy()
         info["task_reward"], info["violated"] = task_reward, not is_safe
 
+        self._episode_task_return += float(task_reward)
+        self._episode_cost = self._episode_cost + cost
         self._remaining = remaining
         if key is None:
-            self._obs = obs
-        self._episode_cost = self._episode_cost + cost
-        self._episode_task_return += float(task_reward)
+            self._obs = copy.deepcopy(obs)  # a cost function must see it as it was, whatever is done to the array later
         if terminate and not is_safe:
-            terminated = True
+            terminated, truncated = True, False
         if terminated or truncated:
             info["episode_cost"] = self._episode_cost
             info["episode_task_return"] = self._episode_task_return
@@ -165,7 +166,7 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
     @property
     def remaining(self) -> Any:
         """Remaining budget w in units of the cost, or None before the first reset."""
-        return self._remaining
+        return self._remaining.copy() if isinstance(self._remaining, np.ndarray) else self._remaining
 
     def _with_gauge(self, frame: np.ndarray) -> np.ndarray:
         if self._remaining is None:
@@ -211,8 +212,7 @@ def warn_if_normalised() -> None:
     while frame is not None:
         caller = frame.f_locals.get("self")
         name = type(caller).__name__
-        keys = getattr(caller, "norm_obs_keys", None)
-        if name in _NORMALISERS and getattr(caller, "norm_obs", True) and (keys is None or KEY in keys):
+        if name in _NORMALISERS and _rescales(caller):
             warnings.warn(
                 f"{name} is above the Sauté wrapper and will rescale the remaining budget z, so that its zero moves. Normalise "
                 "inside (SauteWrapper(NormalizeObservation(env), …)), or use VecNormalize(norm_obs=False)",
@@ -221,6 +221,11 @@ def warn_if_normalised() -> None:
             )
             return
         frame = frame.f_back
+
+
+def _rescales(normaliser: Any) -> bool:
+    keys = getattr(normaliser, "norm_obs_keys", None)
+    return getattr(normaliser, "norm_obs", True) and (keys is None or KEY in keys)
 
 
 _NORMALISERS = {"NormalizeObservation", "VecNormalize", "VectorEnvNormObs"}

@@ -12,6 +12,7 @@ import numpy as np
 from saute.envs.engine import MujocoEngine
 from saute.envs.task import Clocked, TaskEnv
 from saute.protocol import Env, Step
+from saute.transform import Sauted
 
 __all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
 
@@ -73,7 +74,8 @@ class JaxBatch:
 
     def physical(self, batch: Keyed) -> np.ndarray:
         """The physical states x, one row per environment."""
-        return batch.state.physical.copy()
+        state = batch.state.state if isinstance(batch.state, Sauted) else batch.state
+        return state.physical.copy()
 
     def close(self) -> None:
         """Nothing to release."""

@@ -34,7 +34,7 @@ class TwoArms(gym.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         greedy = bool(np.asarray(action).reshape(()) > 0)
         self._time += 1
-        return self._observe(), 1.0 if greedy else 0.5, False, False, {"cost": float(greedy)}
+        return self._observe(), 1.0 if greedy else 0.5, False, self._time >= self.horizon, {"cost": float(greedy)}
 
     def _observe(self) -> np.ndarray:
         return np.array([min(1.0, self._time / self.horizon)], np.float32)

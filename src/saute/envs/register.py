@@ -28,8 +28,10 @@ def vector(
     **parameters: Any,
 ) -> Any:
     """A task as a batched `gymnasium.vector.VectorEnv`: `gym.make_vec("saute/SafePendulum-v0", num_envs=64)`."""
-    if max_episode_steps is not None:
-        parameters["horizon"] = max_episode_steps
+    if max_episode_steps is not None:  # as Gymnasium's TimeLimit does to one environment, it can only shorten the episodes
+        parameters["horizon"] = min(max_episode_steps, parameters.get("horizon", make_task(name, mode).horizon))
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f"unknown render_mode {render_mode!r} of a batch; Known: None, rgb_array")
     batch = _batch(name, mode, engine, parameters)
     from saute.adapters import GymVectorEnv
 
