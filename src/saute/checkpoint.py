@@ -25,7 +25,9 @@ def save(path: pathlib.Path, tree: Any, meta: dict[str, Any]) -> None:
 
     arrays = _named(tree)
     text = json.dumps(meta, sort_keys=True)
-    write_atomically(path, serialise(arrays, {"saute": text, "sha256": _digest(arrays, text)}))
+    # One entry, because the order of several is not reproducible, and equal runs shall have equal files.
+    header = json.dumps({"meta": text, "sha256": _digest(arrays, text)})
+    write_atomically(path, serialise(arrays, {"saute": header}))
 
 
 def load(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -42,11 +44,16 @@ def load(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(
             f"{path} is truncated or not a safetensors file ({broken}); delete it or restore a copy"
         ) from None
-    if "saute" not in header or "sha256" not in header:
+    if "saute" not in header:
         raise CheckpointError(f"{path} was not written by saute; point to a run folder or to a policy that saute saved")
-    if _digest(arrays, header["saute"]) != header["sha256"]:
+    try:
+        stored = json.loads(header["saute"])
+        whole = _digest(arrays, stored["meta"]) == stored["sha256"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
         raise CheckpointError(f"{path} is corrupted (its checksum does not match); delete it or restore a copy")
-    return arrays, json.loads(header["saute"])
+    return arrays, json.loads(stored["meta"])
 
 
 def restore(template: Any, arrays: dict[str, np.ndarray], path: Any = "the checkpoint") -> Any:

@@ -142,15 +142,18 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         self._remaining = remaining
         if key is None:
             self._obs = copy.deepcopy(obs)  # a cost function must see it as it was, whatever is done to the array later
-        if terminate and not is_safe:
-            terminated, truncated = True, False
+        reward = task_reward
+        if not is_safe:
+            if shape:
+                reward = shaped(task_reward, is_safe, unsafe_reward)
+            if terminate:
+                terminated, truncated = True, False
         if terminated or truncated:
             info["episode_cost"] = self._episode_cost
             info["episode_task_return"] = self._episode_task_return
             info["episode_violated"] = not is_safe
         if shows:
             self.env.unwrapped.render()
-        reward = shaped(task_reward, is_safe, unsafe_reward) if shape and not is_safe else task_reward
         if template is not None:
             augmented = template.copy()
             augmented[:-1] = obs
