@@ -102,7 +102,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._begin(mask, budget)
         self._failed = False
         self._obs = copy.deepcopy(obs) if callable(self._source) else None
-        return self._observe(obs), self._masked(info, mask, remaining=self._report(self._remaining))
+        return self._observe(obs), self._masked(info, mask.copy(), remaining=self._report(self._remaining))
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._remaining is None:
@@ -125,12 +125,15 @@ class SauteVectorWrapper(VectorWrapper):
         self._remaining = remaining
         self._episode_cost = self._episode_cost + cost
         self._episode_task_return = self._episode_task_return + task_reward
-        self._begin(restarted)
+        if restarted.any():
+            self._begin(restarted)
         reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
         if chosen.terminate:
             terminated, truncated = terminated | ~is_safe, truncated & is_safe
             ended = terminated | truncated
-        info = self._masked(info, ~restarted, cost=self._report(cost), task_reward=task_reward.copy(), violated=~is_safe)
+        paid = cost if chosen.several else cost[:, 0]
+        earned = task_reward if chosen.shape else task_reward.copy()
+        info = self._masked(info, ~restarted, cost=paid, task_reward=earned, violated=~is_safe)
         self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
         if ended.any():
             self._finish(info, ended, ~is_safe)
@@ -178,11 +181,11 @@ class SauteVectorWrapper(VectorWrapper):
             "episode_task_return": self._episode_task_return.copy(),
             "episode_violated": violated.copy(),
         }
-        self._masked(info, ended, **totals)
+        self._masked(info, ended.copy(), **totals)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return
         last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
-        info["final_info"] = self._masked(info.get("final_info", {}), ended, **last)
+        info["final_info"] = self._masked(info.get("final_info", {}), ended.copy(), **last)
         if self.options.augment:
             info["final_obs"] = self._augment_final(info["final_obs"], ended)
         self._begin(ended)
@@ -227,9 +230,9 @@ class SauteVectorWrapper(VectorWrapper):
         return values.copy() if self.options.several else values[:, 0].copy()
 
     def _masked(self, info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
-        """Add entries to an info with Gymnasium's masks."""
+        """Add entries to an info with Gymnasium's masks; they share the one that is given."""
         for key, value in values.items():
-            info[key], info[f"_{key}"] = value, mask.copy()
+            info[key], info[f"_{key}"] = value, mask
         return info
 
 
