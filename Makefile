@@ -14,8 +14,13 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable ".[all,clients,dev]"
 	touch $(STAMP)
 
+# Five seeds with and without the budget, what fresh episodes prove about them, a box plot and a film.
 demo: setup
-	$(BIN)/python examples/sb3_ppo.py
+	$(BIN)/saute train pendulum --preset fast --out runs/demo/saute
+	$(BIN)/saute train pendulum --preset fast --method vanilla --out runs/demo/vanilla
+	$(BIN)/saute evaluate runs/demo/vanilla runs/demo/saute --episodes 1000
+	$(BIN)/saute plot box runs/demo/vanilla runs/demo/saute --out runs/demo/box.png
+	$(BIN)/saute watch pendulum --policy runs/demo/saute --mode test --out runs/demo/film.gif
 
 test: setup lint
 	$(BIN)/python -m pytest

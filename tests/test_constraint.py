@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saute.constraint import cvar, lagrangian, mean, none, penalise, pid
+from saute.constraint import cvar, lagrangian, mean, none, penalise, pid, tail_weights
 
 ENDED = jnp.array([True, True, False, True])
 COSTS = jnp.array([10.0, 20.0, 1000.0, 60.0])
@@ -81,3 +81,19 @@ def test_cvar_lagrangian_reacts_to_the_tail_where_the_mean_does_not() -> None:
     costs, ended = jnp.array([0.0] * 99 + [80.0]), jnp.ones(100, bool)
     by_mean, by_tail = lagrangian(25.0), lagrangian(25.0, statistic=cvar(0.01))
     assert by_mean.update(by_mean.init(), costs, ended)[1] < 1.0 < by_tail.update(by_tail.init(), costs, ended)[1]
+
+
+def test_tail_weights_pick_the_steps_of_the_worst_episodes() -> None:
+    # Two environments, four steps: episodes of cost 5 and 1 in the first, of 9 in the second, whose last step belongs to none.
+    costs = jnp.array([[2.0, 3.0], [5.0, 6.0], [0.5, 9.0], [1.0, 4.0]])
+    ended = jnp.array([[False, False], [True, False], [False, True], [True, False]])
+    np.testing.assert_allclose(tail_weights(0.3)(costs, ended), [[0, 3], [0, 3], [0, 3], [0, 0]])
+    np.testing.assert_allclose(tail_weights(0.6)(costs, ended), [[1.5, 1.5], [1.5, 1.5], [0, 1.5], [0, 0]])
+    np.testing.assert_allclose(tail_weights(1.0)(costs, ended), [[1, 1], [1, 1], [1, 1], [1, 0]])
+    assert not tail_weights(0.3)(costs, jnp.zeros_like(ended)).any()
+
+
+@pytest.mark.parametrize("worst", [0.0, -0.1, 1.5])
+def test_a_tail_is_a_share(worst: float) -> None:
+    with pytest.raises(ValueError, match=rf"worst={worst} must be a share in \(0, 1\]"):
+        tail_weights(worst)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from typing import Any
 
 import jax
@@ -20,13 +21,15 @@ from gymnasium import spaces
 
 import saute
 from saute.algos.cpo import cpo
-from saute.algos.onpolicy import Settings
+from saute.algos.onpolicy import Settings, interleave
 from saute.algos.ppo import ppo
 from saute.algos.trpo import trpo
 from saute.checkpoint import newest
 from saute.cli import main
-from saute.constraint import cvar, lagrangian, pid
-from saute.evaluate import evaluate, upper_bound
+from saute.constraint import cvar, lagrangian, pid, tail_weights
+from saute.evaluate import evaluate
+from saute.experiment import Experiment
+from saute.loggers import logger
 from saute.protocol import Step
 from saute.training import TrainingError, train
 
@@ -66,12 +69,32 @@ def test_unconstrained_probe(optimiser) -> None:
     assert (action_of(run) > 0.85).all()
 
 
+MINIBATCHES = dataclasses.replace(SMALL, minibatches=5, value_scale=10.0)
+
+
+@pytest.mark.parametrize("algorithm", [ppo(settings=MINIBATCHES), trpo(settings=MINIBATCHES)])
+def test_unconstrained_probe_in_minibatches_with_scaled_values(algorithm) -> None:
+    run = train(algorithm, Slope(), seeds=2, epochs=60)
+    assert (action_of(run) > 0.85).all()
+
+
+def test_minibatches_take_every_kth_step_and_lose_none() -> None:
+    steps = jnp.broadcast_to(jnp.arange(6)[:, None], (6, 2))
+    both = jnp.stack([steps, jnp.arange(2) + jnp.zeros((6, 2))], -1)
+    parts, pairs = interleave((steps, both), 3)
+    assert parts.tolist() == [[0, 0, 3, 3], [1, 1, 4, 4], [2, 2, 5, 5]]
+    assert pairs[1].tolist() == [[1, 0], [1, 1], [4, 0], [4, 1]]
+    assert interleave(steps, 4).tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]], "a remainder that fills no row is left out"
+    np.testing.assert_array_equal(interleave(steps, 1)[0], steps.ravel())
+
+
 CONSTRAINED = {
     "ppo-lagrangian": lambda: ppo(lagrangian(3.0), SMALL),
     "trpo-lagrangian": lambda: trpo(lagrangian(3.0), SMALL),
     "trpo-pid": lambda: trpo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
     "ppo-pid": lambda: ppo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
     "trpo-cvar": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1)), SMALL),
+    "trpo-cvar-tail": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1), weigh=tail_weights(0.1)), SMALL),
     "cpo": lambda: cpo(3.0, SMALL),
 }
 
@@ -80,8 +103,9 @@ CONSTRAINED = {
 def test_constrained_probe_comes_to_the_limit_and_not_beyond(name: str) -> None:
     run = train(CONSTRAINED[name](), Slope(), seeds=2, epochs=150, budget=3.0)
     costs = np.array([[seed["cost"] for seed in epoch] for epoch in run.metrics[-40:]])
-    assert costs.mean() < 3.5, "the mean cost of the episodes is held near the limit"
-    if name != "trpo-cvar":
+    # A tenth of the episodes carries all of the tail's gradient, which is slower; without a constraint the cost is above 9.
+    assert costs.mean() < (6.0 if "tail" in name else 3.5), "the mean cost of the episodes is held near the limit"
+    if "cvar" not in name:
         assert costs.mean() > 1.5, "and the limit is used"
 
 
@@ -251,10 +275,46 @@ def test_any_gymnasium_environment_trains_through_the_host_collector(tmp_path, c
     assert saute.load_policy(run, seed=1)(np.zeros(1), remaining=5.0).shape == (1,)
 
 
-def test_upper_bound_is_exact() -> None:
-    assert upper_bound(0, 500) == pytest.approx(1 - 0.05 ** (1 / 500))
-    assert upper_bound(0, 500) == pytest.approx(0.00597, abs=1e-5)
-    assert upper_bound(5, 5) == 1.0
+def test_cost_rate_is_the_cost_of_all_training_per_episode() -> None:
+    run = train(trpo(settings=SMALL), Slope(), seeds=2, epochs=3)
+    for seed in range(2):
+        spent = [epoch[seed]["cost_per_step"] for epoch in run.metrics]
+        assert [epoch[seed]["cost_rate"] for epoch in run.metrics] == pytest.approx(10 * np.cumsum(spent) / np.arange(1, 4))
+        # All episodes of the probe are whole, so that the mean cost of an episode is that of its ten steps.
+        assert run.metrics[2][seed]["cost"] == pytest.approx(10 * spent[2], rel=1e-5)
+
+
+def test_tensorboard_gets_every_metric_of_every_seed(tmp_path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = ["train", "pendulum", "--epochs", "2", "--seeds", "2", "--log", "tensorboard", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    events = EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
+    lines = [json.loads(line)["seeds"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    for seed in range(2):
+        logged = events.Scalars(f"task_return/seed-{seed}")
+        assert [event.step for event in logged] == [0, 1]
+        assert [event.value for event in logged] == pytest.approx([epoch[seed]["task_return"] for epoch in lines], rel=1e-6)
+    made_with = json.loads((tmp_path / "run/versions.json").read_text())
+    assert made_with["jax"] == jax.__version__ and made_with["saute"] == saute.__version__
+
+
+def test_wandb_gets_every_metric(tmp_path, monkeypatch) -> None:
+    logged: list[Any] = []
+    run = types.SimpleNamespace(log=lambda values, step: logged.append((step, values)), finish=lambda: logged.append("end"))
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda **options: run))
+    with logger(("wandb",), tmp_path, {}) as log:
+        log(0, [{"cost": 1.0}, {"cost": 2.0}])
+    assert logged == [(0, {"cost/seed-0": 1.0, "cost/seed-1": 2.0}), "end"]
+
+
+def test_config_is_complete_and_survives_the_file() -> None:
+    for preset, env, method in [("fast", "pendulum", "saute"), ("paper", "reacher", "lagrangian"), ("paper", "car", "cvar")]:
+        experiment = Experiment(env, method=method, preset=preset).checked()
+        assert Experiment.from_json(json.loads(json.dumps(experiment.as_json()))) == experiment
+        assert experiment.learner is not None and experiment.epochs == experiment.learner.epochs
+    assert Experiment("reacher", method="lagrangian").checked().learner.settings.value_rate == 1e-2  # type: ignore[union-attr]
+    assert Experiment("car").checked().learner.settings.steps_per_epoch == 10_000  # type: ignore[union-attr]
 
 
 def assert_equal(a: Any, b: Any) -> None:

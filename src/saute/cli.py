@@ -33,6 +33,8 @@ COMMANDS = {
     "train": Command("saute.commands", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.commands", "Resume", "resume", "continue a run folder, bit for bit"),
     "evaluate": Command("saute.commands", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
+    "certify": Command("saute.reports", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"),
+    "plot": Command("saute.reports", "Plot", "plot", "box plots, training curves, distributions of costs"),
     "watch": Command("saute.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
 }
 

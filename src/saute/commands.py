@@ -8,12 +8,17 @@ import pathlib
 from typing import Annotated, Any
 
 import numpy as np
+import tyro
 
-from saute.checkpoint import CheckpointError, load, restore, write_atomically
+from saute.checkpoint import CheckpointError, write_atomically
 from saute.cli import UserError
-from saute.evaluate import evaluate, upper_bound
+from saute.evaluate import Outcome
 from saute.experiment import Experiment, algorithm_of, environment_of
+from saute.loggers import logger, versions
+from saute.presets import Preset
 from saute.progress import progress
+from saute.runs import keep_outcomes, outcomes_of, read_experiment
+from saute.stats import upper_bound
 from saute.training import TrainingError
 from saute.training import train as run_training
 
@@ -24,8 +29,11 @@ __all__ = ["Evaluate", "Resume", "Train", "evaluate_runs", "resume", "train"]
 class Train(Experiment):
     """Train several seeds of a method and keep everything in a run folder."""
 
+    learner: tyro.conf.Suppress[Preset | None] = None
     out: pathlib.Path | None = None
     """Run folder; by default runs/ENV-METHOD-ALGO."""
+    log: tuple[str, ...] = ()
+    """tensorboard, wandb: log there as well; metrics.jsonl is always written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,89 +44,72 @@ class Resume:
     """Run folder."""
     epochs: int | None = None
     """Train up to this epoch instead of the one that was planned."""
+    log: tuple[str, ...] = ()
+    """tensorboard, wandb: log there as well."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
     """Evaluate the deterministic policies of run folders on starts that training never saw."""
 
-    runs: Annotated[tuple[pathlib.Path, ...], "RUN"]
+    runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders."""
     episodes: int = 100
     """Episodes per seed."""
+    budget: tuple[float, ...] = ()
+    """Budgets to test at; by default the run's own."""
     seed: int = 1_000_000
     """Seed of the evaluation."""
 
 
 def train(options: Train) -> None:
-    fields = {name: value for name, value in dataclasses.asdict(options).items() if name != "out"}
+    fields = {field.name: getattr(options, field.name) for field in dataclasses.fields(Experiment)}
     experiment = _checked(Experiment(**fields))
     name = f"{experiment.env.split(':')[-1]}-{experiment.method}-{experiment.algo}".replace("/", "-")
     out = options.out or pathlib.Path("runs", name)
-    config = out / "config.json"
-    if config.exists() and json.loads(config.read_text()) != dataclasses.asdict(experiment):
+    if (out / "config.json").exists() and read_experiment(out).as_json() != experiment.as_json():
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
-    _run(experiment, out)
+    _run(experiment, out, options.log)
 
 
 def resume(options: Resume) -> None:
-    experiment = _experiment(options.run)
-    _run(dataclasses.replace(experiment, epochs=options.epochs or experiment.epochs), options.run)
+    experiment = read_experiment(options.run)
+    _run(_checked(dataclasses.replace(experiment, epochs=options.epochs or experiment.epochs)), options.run, options.log)
 
 
 def evaluate_runs(options: Evaluate) -> None:
-    if options.episodes < 1:
-        raise UserError(f"--episodes {options.episodes} must be at least 1")
-    print(f"{'run':<36} {'seed':>4} {'task return':>14} {'cost':>7} {'worst':>7}  violations")
+    print(f"{'run':<30} {'budget':>6} {'seed':>4} {'task return':>15} {'cost':>7} {'worst':>7}  violations")
     for run in options.runs:
-        experiment = _experiment(run)
-        for seed, outcome in enumerate(_outcomes(experiment, run, options.episodes, options.seed)):
-            _print_row(str(run), str(seed), outcome, experiment.budget)
+        for budget in options.budget or (None,):
+            experiment, outcomes = outcomes_of(run, options.episodes, options.seed, budget)
+            try:
+                keep_outcomes(run if budget is None else run / f"budget-{budget:g}", outcomes)
+            except OSError as problem:
+                raise UserError(f"cannot write the episodes to {run} ({problem.strerror})") from problem
+            pooled = Outcome(*map(np.concatenate, zip(*outcomes, strict=True)))
+            for seed, outcome in [*((str(i), one) for i, one in enumerate(outcomes)), ("all", pooled)]:
+                print(_row(str(run), seed, outcome, experiment.budget))
 
 
-def _outcomes(experiment: Experiment, run: pathlib.Path, episodes: int, seed: int) -> list[Any]:
-    env = environment_of(experiment, "test", num_envs=episodes)
-    bound = algorithm_of(experiment).bind(env.observation_space, env.action_space)
-    file = run / "policy.safetensors"
-    try:
-        arrays, _ = load(file)
-        empty = _shaped_like(bound.policy, experiment.seeds)
-        policies = restore(empty, arrays, file)
-    except CheckpointError as problem:
-        raise UserError(f"{problem} (is the run finished? continue it with saute resume {run})") from None
-    (run / "episodes").mkdir(exist_ok=True)
-    outcomes = []
-    for i in range(experiment.seeds):
-        outcome = evaluate(bound.policy, policies[str(i)], env, episodes, seed + i)
-        np.savez(run / "episodes" / f"seed-{i}.npz", **outcome._asdict())
-        outcomes.append(outcome)
-    return outcomes
-
-
-def _shaped_like(policy: Any, seeds: int) -> dict[str, Any]:
-    import jax
-
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    return {str(i): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for i in range(seeds)}
-
-
-def _print_row(run: str, seed: str, outcome: Any, budget: float | None) -> None:
+def _row(run: str, seed: str, outcome: Outcome, budget: float | None) -> str:
     returns, costs = outcome.task_return, outcome.cost
-    text = "no budget"
+    text, shown = "no budget", "–"
     if budget is not None:
         k, n = int((costs > budget).sum()), len(costs)
-        text = f"{k} of {n}, so ≤ {100 * upper_bound(k, n):.3f} % at 95 %"
-    print(f"{run:<36} {seed:>4} {returns.mean():8.2f} ± {returns.std():4.2f} {costs.mean():7.2f} {costs.max():7.2f}  {text}")
+        text, shown = f"{k} of {n}, so ≤ {100 * upper_bound(k, n):.3f} % at 95 %", f"{budget:g}"
+    name = run if len(run) <= 30 else "…" + run[-29:]
+    numbers = f"{returns.mean():8.2f} ± {returns.std():4.2f} {costs.mean():7.2f} {costs.max():7.2f}"
+    return f"{name:<30} {shown:>6} {seed:>4} {numbers}  {text}"
 
 
-def _run(experiment: Experiment, out: pathlib.Path) -> None:
-    algorithm = algorithm_of(experiment)
+def _run(experiment: Experiment, out: pathlib.Path, logs: tuple[str, ...]) -> None:
     try:
-        env = environment_of(experiment)
+        algorithm, env = algorithm_of(experiment), environment_of(experiment)
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "config.json", (json.dumps(dataclasses.asdict(experiment), indent=2) + "\n").encode())
-        epochs = experiment.epochs or 1
-        with progress(epochs, algorithm.settings.steps_per_epoch) as report:
+        write_atomically(out / "config.json", _lines(experiment.as_json()))
+        write_atomically(out / "versions.json", _lines(versions()))
+        epochs, steps = experiment.epochs or 1, algorithm.settings.steps_per_epoch
+        with progress(epochs, steps * experiment.seeds) as show, logger(logs, out, experiment.as_json()) as log:
             run_training(
                 algorithm,
                 env,
@@ -127,7 +118,7 @@ def _run(experiment: Experiment, out: pathlib.Path) -> None:
                 seed=experiment.seed,
                 budget=experiment.budget,
                 out=out,
-                report=report,
+                report=lambda epoch, metrics: (show(epoch, metrics), log(epoch, metrics))[0],
             )
     except (TrainingError, CheckpointError, ValueError) as problem:
         raise UserError(str(problem)) from problem
@@ -136,16 +127,11 @@ def _run(experiment: Experiment, out: pathlib.Path) -> None:
     except KeyboardInterrupt:
         print(f"stopped; continue with saute resume {out}")
         raise
-    print(f"wrote {out}; evaluate it with saute evaluate {out}")
+    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
 
 
-def _experiment(run: pathlib.Path) -> Experiment:
-    try:
-        return Experiment(**json.loads((run / "config.json").read_text()))
-    except FileNotFoundError:
-        raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
-    except (TypeError, ValueError) as problem:
-        raise UserError(f"{run / 'config.json'} cannot be read ({problem})") from None
+def _lines(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2) + "\n").encode()
 
 
 def _checked(experiment: Experiment) -> Experiment:

@@ -10,10 +10,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-__all__ = ["Constraint", "Statistic", "cvar", "lagrangian", "mean", "none", "penalise", "pid"]
+__all__ = ["Constraint", "Statistic", "cvar", "lagrangian", "mean", "none", "penalise", "pid", "tail_weights"]
 
 Statistic = Callable[[Float[Array, "..."], Bool[Array, "..."]], Float[Array, ""]]
 """(costs, mask of whole episodes) → the number that is held against the limit."""
+
+
+Weigh = Callable[[Float[Array, "step env"], Bool[Array, "step env"]], Float[Array, "step env"]]
+"""(costs so far, whether an episode ends here) → the weight of every step."""
 
 
 class Constraint(NamedTuple):
@@ -23,6 +27,8 @@ class Constraint(NamedTuple):
     update: Callable[[Any, Float[Array, ...], Bool[Array, ...]], tuple[Any, Float[Array, ""]]]
     statistic: Statistic
     active: bool = True
+    weigh: Weigh | None = None
+    """How much the cost advantage of each step counts; None counts all alike."""
 
 
 def penalise(reward: Any, cost: Any, multiplier: Any) -> Any:
@@ -42,12 +48,38 @@ def cvar(worst: float = 0.01) -> Statistic:
 
     def statistic(costs: Float[Array, ...], ended: Bool[Array, ...]) -> Float[Array, ""]:
         descending = -jnp.sort(jnp.where(ended, -costs, jnp.inf).ravel())
-        # The small slack keeps ⌈0.01·100⌉ at 1 in float32.
-        tail = jnp.maximum(1, jnp.ceil(worst * ended.sum() - 1e-4)).astype(int)
+        tail = _tail_size(worst, ended)
         chosen = (jnp.arange(descending.size) < tail) & jnp.isfinite(descending)
         return jnp.sum(jnp.where(chosen, descending, 0.0)) / tail
 
     return statistic
+
+
+def tail_weights(worst: float = 0.01) -> Weigh:
+    """1/α on the steps of the worst ⌈αn⌉ ≥ 1 of n episodes, else 0: the gradient of CVaR (Tamar et al. 2015)."""
+    if not 0.0 < worst <= 1.0:
+        raise ValueError(f"tail_weights' worst={worst!r} must be a share in (0, 1], for example 0.01")
+
+    def weigh(costs: Float[Array, "step env"], ended: Bool[Array, "step env"]) -> Float[Array, "step env"]:
+        whole = jnp.where(ended, costs, -jnp.inf)
+        tail = _tail_size(worst, ended)
+        threshold = -jnp.sort(-whole.ravel())[tail - 1]
+        chosen = ended & (whole >= threshold)
+
+        def back(later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            end, worst_end = step
+            now = jnp.where(end, worst_end, later)
+            return now, now
+
+        _, inside = jax.lax.scan(back, jnp.zeros(ended.shape[1], bool), (ended, chosen), reverse=True)
+        return inside * (ended.sum() / jnp.maximum(1, chosen.sum()))
+
+    return weigh
+
+
+def _tail_size(worst: float, ended: Bool[Array, ...]) -> Array:
+    # The small slack keeps ⌈0.01·100⌉ at 1 in float32.
+    return jnp.maximum(1, jnp.ceil(worst * ended.sum() - 1e-4)).astype(int)
 
 
 def none() -> Constraint:
@@ -55,7 +87,9 @@ def none() -> Constraint:
     return Constraint(lambda: (), lambda state, costs, ended: (state, jnp.zeros(())), mean, active=False)
 
 
-def lagrangian(limit: float, statistic: Statistic = mean, rate: float = 5e-2, initial: float = 1.0) -> Constraint:
+def lagrangian(
+    limit: float, statistic: Statistic = mean, rate: float = 5e-2, initial: float = 1.0, weigh: Weigh | None = None
+) -> Constraint:
     """Dual ascent, λ = softplus(p) with Adam on −p (J − d) (Ray et al. 2019)."""
     optimiser = optax.adam(rate)
 
@@ -71,7 +105,7 @@ def lagrangian(limit: float, statistic: Statistic = mean, rate: float = 5e-2, in
         state = jax.tree.map(lambda new, old: jnp.where(ended.any(), new, old), fresh, state)
         return state, jax.nn.softplus(state[0])
 
-    return Constraint(init, update, statistic)
+    return Constraint(init, update, statistic, weigh=weigh)
 
 
 class PidState(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from saute.host import HostEnvs
 from saute.rollout import collect
 
-__all__ = ["Outcome", "evaluate", "upper_bound"]
+__all__ = ["Outcome", "evaluate"]
 
 
 class Outcome(NamedTuple):
@@ -44,13 +44,6 @@ def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:
         running &= ~ended
         obs = envs.restart(ended) if ended.any() else step.obs
     return Outcome(task_return, cost, length)
-
-
-def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> float:
-    """Exact one-sided upper bound on a probability, k of n seen (Clopper & Pearson 1934)."""
-    from scipy.stats import beta
-
-    return 1.0 if violations >= episodes else float(beta.ppf(confidence, violations + 1, episodes - violations))
 
 
 def _first_episodes(net: Any, parameters: Any, env: Any, episodes: int, key: Any) -> tuple[Any, Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -13,20 +14,19 @@ from saute.algos.cpo import cpo
 from saute.algos.onpolicy import Algorithm, Settings
 from saute.algos.ppo import ppo
 from saute.algos.trpo import trpo
-from saute.constraint import Constraint, cvar, lagrangian, none, pid
+from saute.constraint import Constraint, cvar, lagrangian, none, pid, tail_weights
 from saute.envs import TASKS, make_task, nearest
 from saute.envs.task import TaskEnv
 from saute.host import HostEnvs
+from saute.presets import PRESETS, Preset, preset_of
 from saute.transform import saute as sauted
 from saute.vector import SauteVectorWrapper
 
-__all__ = ["ALGORITHMS", "METHODS", "PRESETS", "Experiment", "algorithm_of", "environment_of"]
+__all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of"]
 
 ALGORITHMS = ("ppo", "trpo", "cpo")
-METHODS = ("vanilla", "saute", "lagrangian", "pid", "cvar")
-PRESETS: dict[str, Settings] = {"paper": Settings()}
-EPOCHS = {"pendulum": 300, "double_pendulum": 300, "reacher": 1000, "point": 2000, "car": 2000}
-OTHER_EPOCHS = 300
+METHODS = ("vanilla", "saute", "lagrangian", "pid", "cvar", "cvar-tail")
+MULTIPLIERS = {"lagrangian", "pid", "cvar", "cvar-tail"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Experiment:
     algo: str = "trpo"
     """ppo, trpo or cpo."""
     method: str = "saute"
-    """vanilla, saute, lagrangian, pid, cvar, or a combination such as saute+lagrangian."""
+    """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
     budget: float | None = None
     """Safety budget of an episode; by default the task's own."""
     unsafe_reward: float | None = None
@@ -46,13 +46,15 @@ class Experiment:
     seeds: int = 5
     """Seeds to train at once."""
     epochs: int | None = None
-    """Epochs of 4000 steps; by default the paper's number for the task."""
+    """Epochs; by default the preset's number for the task."""
     preset: str = "paper"
-    """Settings of the learner."""
+    """paper, or fast: settings that come to an equally good policy in a fraction of the time."""
     seed: int = 0
     """The first seed; the others count on."""
     envs: int = 20
     """Environments side by side, for those that are not JAX-native."""
+    learner: Preset | None = None
+    """The settings behind the preset's name, filled in by `checked`, so that a run folder does not depend on the name."""
 
     def checked(self) -> Experiment:
         """The same with every default filled in, or an error that names what is wrong."""
@@ -60,9 +62,9 @@ class Experiment:
         nearest(self.preset, PRESETS, "preset")
         for part in self.parts:
             nearest(part, METHODS, "method")
-        if len(self.parts - {"saute", "vanilla"}) > 1:
-            raise ValueError(f"method {self.method!r} names two multipliers; choose one of lagrangian, pid and cvar")
-        if self.algo == "cpo" and self.parts - {"saute", "vanilla"}:
+        if len(self.parts & MULTIPLIERS) > 1:
+            raise ValueError(f"method {self.method!r} names two multipliers; choose one of {', '.join(sorted(MULTIPLIERS))}")
+        if self.algo == "cpo" and self.parts & MULTIPLIERS:
             raise ValueError(f"cpo has a constraint of its own; method {self.method!r} would add another, use vanilla or saute")
         name = self.env.replace("-", "_")
         if name not in TASKS and ":" not in self.env:
@@ -72,13 +74,30 @@ class Experiment:
         if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
             raise ValueError(f"{self.env} has no budget of its own; pass --budget, in the units of its cost")
         unsafe = self.unsafe_reward
+        learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
         return dataclasses.replace(
             self,
             env=name if task is not None else self.env,
             budget=budget,
             unsafe_reward=unsafe if unsafe is not None else (0.0 if task is None else task.unsafe_reward),
-            epochs=self.epochs if self.epochs is not None else EPOCHS.get(name, OTHER_EPOCHS),
+            epochs=self.epochs if self.epochs is not None else learner.epochs,
+            learner=learner,
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, that `from_json` takes."""
+        learner = None if self.learner is None else self.learner._asdict()
+        if learner is not None:
+            learner["settings"] = dataclasses.asdict(learner["settings"]) | {"hidden": list(learner["settings"].hidden)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Experiment)} | {"learner": learner}
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Experiment:
+        learner = values.get("learner")
+        if learner is not None:
+            settings = Settings(**learner["settings"] | {"hidden": tuple(learner["settings"]["hidden"])})
+            learner = Preset(**learner | {"settings": settings})
+        return Experiment(**values | {"learner": learner})
 
     @property
     def parts(self) -> set[str]:
@@ -88,16 +107,20 @@ class Experiment:
 
 def algorithm_of(experiment: Experiment) -> Algorithm:
     """The optimiser with its settings and its constraint."""
-    settings, limit = PRESETS[experiment.preset], experiment.budget or 0.0
+    learner = experiment.learner or preset_of(experiment.preset, experiment.env, experiment.algo, experiment.method)
+    limit, paper_reacher = experiment.budget or 0.0, (experiment.preset, experiment.env) == ("paper", "reacher")
     if experiment.algo == "cpo":
-        return cpo(limit, settings)
-    constraints: dict[str, Constraint] = {
-        "lagrangian": lagrangian(limit),
-        "pid": pid(limit),
-        "cvar": lagrangian(limit, statistic=cvar(0.01)),
+        return cpo(limit, learner.settings)
+    constraints: dict[str, Callable[[], Constraint]] = {
+        "lagrangian": lambda: lagrangian(limit, rate=3e-2 if paper_reacher else 5e-2),
+        "pid": lambda: pid(limit),
+        "cvar": lambda: lagrangian(limit, statistic=cvar(0.01)),
+        "cvar-tail": lambda: lagrangian(limit, statistic=cvar(0.01), weigh=tail_weights(0.01)),
     }
-    chosen = next((constraints[part] for part in constraints if part in experiment.parts), none())
-    return {"ppo": ppo, "trpo": trpo}[experiment.algo](chosen, settings)
+    chosen = next((make() for part, make in constraints.items() if part in experiment.parts), none())
+    if experiment.algo == "ppo":
+        return ppo(chosen, learner.settings, rate=learner.rate, iterations=learner.iterations)
+    return trpo(chosen, learner.settings, tries=15 if paper_reacher and "lagrangian" in experiment.parts else 10)
 
 
 def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | None = None) -> Any:

@@ -36,6 +36,7 @@ class HostEnvs:
             raise ValueError(f"observations {space} are not a vector; flatten them with gymnasium.wrappers.FlattenObservation")
         self.envs = envs
         self.num_envs = envs.num_envs
+        self.horizon: int | None = getattr(envs.spec, "max_episode_steps", None)
         self.options = envs.options if isinstance(envs, SauteVectorWrapper) else None
         self.observation_space: spaces.Box = space
         self.action_space = envs.single_action_space

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +11,8 @@ __all__ = ["progress"]
 
 
 @contextlib.contextmanager
-def progress(epochs: int, steps_per_epoch: int) -> Iterator[Callable[[int, list[dict[str, float]]], None]]:
-    """A function (epoch, metrics of every seed) → None that keeps the bar current; quiet when not on a terminal."""
+def progress(epochs: int, steps: int) -> Iterator[Callable[[int, list[dict[str, float]]], None]]:
+    """A function (epoch, metrics) → None that keeps the bar current, for epochs of `steps`; quiet when not on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -27,8 +28,13 @@ def progress(epochs: int, steps_per_epoch: int) -> Iterator[Callable[[int, list[
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=epochs, state="compiling …")
 
+        last = time.monotonic()
+
         def report(epoch: int, metrics: list[dict[str, float]]) -> None:
-            bar.update(task, completed=epoch + 1, state=describe(metrics))
+            nonlocal last
+            last, before = time.monotonic(), last
+            speed = f"{steps / (last - before) / 1000:.0f} k steps/s"
+            bar.update(task, completed=epoch + 1, state=f"{speed} | {describe(metrics)}")
 
         yield report
 

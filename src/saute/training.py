@@ -78,7 +78,8 @@ def train(
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
                 results = list(pool.map(epoch, learners, keys))
                 fresh = [_as_floats(values) for _, values in results]
-                _check_finite(fresh, done, folder, learners)
+                _check_finite(fresh, done, folder)
+                _add_cost_rates(metrics, fresh, env.horizon or 1)
                 learners = [learner for learner, _ in results]
                 metrics.append(fresh)
                 _append(folder, fresh)
@@ -103,7 +104,8 @@ def compiled_epoch(bound: OnPolicy, env: Any, limit: float, example: Learner) ->
 
     def learn(learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Any]]:
         learner, metrics = bound.learn(learner, batch, episodes)
-        return learner, {**metrics, **summary(episodes, limit), "finite": _all_finite((learner, batch.reward, batch.cost))}
+        finite = _all_finite((learner, batch.reward, batch.cost))
+        return learner, {**metrics, **summary(episodes, limit), "cost_per_step": batch.cost.mean(), "finite": finite}
 
     if isinstance(env, HostEnvs):
         steps = max(1, settings.steps_per_epoch // env.num_envs)
@@ -156,7 +158,14 @@ def _as_floats(values: dict[str, Any]) -> Metrics:
     return {name: float(value) for name, value in values.items()}
 
 
-def _check_finite(fresh: list[Metrics], epoch: int, folder: pathlib.Path | None, learners: list[Learner]) -> None:
+def _add_cost_rates(metrics: list[list[Metrics]], fresh: list[Metrics], horizon: int) -> None:
+    """Cost rate = cost of all training so far / its steps × T (Ray et al. 2019); without a time limit, per step."""
+    for seed, values in enumerate(fresh):
+        earlier = [epoch[seed]["cost_per_step"] for epoch in metrics]
+        values["cost_rate"] = horizon * sum([*earlier, values["cost_per_step"]]) / (len(metrics) + 1)
+
+
+def _check_finite(fresh: list[Metrics], epoch: int, folder: pathlib.Path | None) -> None:
     for seed, values in enumerate(fresh):
         if not values.pop("finite"):
             kept = "" if folder is None else f"; the state before it is kept in {folder / 'checkpoints'}"

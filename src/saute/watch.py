@@ -52,7 +52,7 @@ class Watch:
     out: Annotated[pathlib.Path | None, _as("FILE", "ENV.gif")] = None
     """File to write; .gif or .mp4 decides the format."""
     policy: Annotated[str, _as("NAME")] = "random"
-    """random, zero, or module:function: observation (a sautéed one ends with the remaining budget) → action."""
+    """random, zero, a run folder (RUN or RUN@SEED), or module:function: observation (sautéed, it ends with z) → action."""
     budget: Annotated[tuple[float, ...], _as("NUMBER ...", "the task's own; none for other environments")] = ()
     """Safety budget, one number per constraint, by which the environment is sautéed."""
     unsafe_reward: Annotated[float | None, _as("NUMBER", "the task's own")] = None
@@ -119,7 +119,7 @@ def watch(options: Watch) -> None:
         load = _policy(options.policy)
         with contextlib.closing(_make(options, spec)) as env:
             fps = options.fps or _own_fps(env, out)
-            policy, camera, film = load(env.action_space), _camera(env, options.size), Film()
+            policy, camera, film = load(env), _camera(env, options.size), Film()
             env.action_space.seed(options.seed)
             seeds = range(options.seed, options.seed + options.episodes)
             episodes = [_play(env, policy, camera, film, seed, options.steps) for seed in seeds]
@@ -273,15 +273,20 @@ def _make(options: Watch, spec: gym.envs.registration.EnvSpec) -> Any:
         raise UserError(str(error)) from error
 
 
-def _policy(name: str) -> Callable[[gym.Space], Policy]:
-    """What makes a policy for an action space."""
+def _policy(name: str) -> Callable[[Any], Policy]:
+    """What makes a policy for an environment."""
     if name == "random":
-        return lambda space: lambda obs: space.sample()
+        return lambda env: lambda obs: env.action_space.sample()
     if name == "zero":
-        return _resting
+        return lambda env: _resting(env.action_space)
+    run, _, seed = name.partition("@")
+    if pathlib.Path(run).exists():
+        return _trained(run, seed)
     module, colon, path = name.partition(":")
     if not colon:
-        raise UserError(f"unknown policy {name!r}; use random, zero, or module:function, for example policies:act")
+        raise UserError(
+            f"unknown policy {name!r}; use random, zero, a run folder, or module:function, for example policies:act"
+        )
     try:
         function = importlib.import_module(module)
         for attribute in path.split("."):
@@ -290,7 +295,33 @@ def _policy(name: str) -> Callable[[gym.Space], Policy]:
         raise UserError(f"policy {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise UserError(f"policy {name!r} is {_kind(function)}, not a function from observation to action")
-    return lambda space: lambda obs: _admissible(name, function, obs, space)
+    return lambda env: lambda obs: _admissible(name, function, obs, env.action_space)
+
+
+def _trained(run: str, seed: str) -> Callable[[Any], Policy]:
+    """The deterministic policy of a run folder, which is told the remaining budget if it was trained to see it."""
+    from saute.checkpoint import CheckpointError
+    from saute.policy import load_policy
+
+    if seed and not seed.isdigit():
+        raise UserError(f"seed {seed!r} of policy {run}@{seed} is not a whole number ≥ 0")
+    try:
+        policy = load_policy(run, int(seed or 0))
+    except CheckpointError as problem:
+        raise UserError(str(problem)) from problem
+
+    def load(env: Any) -> Policy:
+        budgeted = isinstance(env, SauteWrapper)
+        if policy.reference is not None and not budgeted:
+            raise UserError(f"the policy of {run} needs a budget; pass --budget")
+
+        def act(obs: Any) -> Any:
+            bare = obs[: -env.options.constraints] if budgeted else obs
+            return policy(bare, None if policy.reference is None else env.remaining)
+
+        return lambda obs: _admissible(run, act, obs, env.action_space)
+
+    return load
 
 
 def _resting(space: gym.Space) -> Policy:

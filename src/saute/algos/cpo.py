@@ -66,7 +66,7 @@ def cpo(
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
         before, g = jax.value_and_grad(surrogate)(θ, data.advantage)
         cost_before, b = jax.value_and_grad(surrogate)(θ, data.cost_advantage)
-        product = fisher_product(divergence, θ, damping)
+        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
         Hg, Hb = (conjugate_gradient(product, v, cg_iterations) for v in (g, b))
         q, r, s, c = Hg @ product(Hg), g @ Hb, Hb @ product(Hb), data.excess
         λ, ν, case = dual(q, r, s, c, δ)

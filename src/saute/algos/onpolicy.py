@@ -31,18 +31,22 @@ class Settings:
     cost_trace: float = 0.97
     value_rate: float = 1e-3
     value_iterations: int = 80
+    value_scale: float = 1.0
+    """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
+    minibatches: int = 1
+    """Value fits, Fisher products and PPO's steps use every k-th time step, in turn; 1 is the paper's full batch."""
 
 
 class Data(NamedTuple):
-    """A batch as `improve` sees it, all steps of all environments in one row each."""
+    """A batch as `improve` sees it, all steps of all environments in one row each, the rows in minibatches."""
 
-    obs: Float[Array, "step obs"]
+    obs: Float[Array, "minibatch row obs"]
     action: Array
     old: Any
-    advantage: Float[Array, " step"]
-    cost_advantage: Float[Array, " step"]
-    objective: Float[Array, " step"]
+    advantage: Float[Array, "minibatch row"]
+    cost_advantage: Float[Array, "minibatch row"]
+    objective: Float[Array, "minibatch row"]
     """Advantage that is to be maximised: the reward's, less λ times the cost's."""
     excess: Float[Array, ""]
     """How far the mean cost of an episode is above the limit, per step."""
@@ -114,7 +118,7 @@ class OnPolicy:
         ended = batch.terminated | batch.truncated
 
         def estimate(net: Any, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
-            value, next_value = mlp(net, batch.obs)[..., 0], mlp(net, batch.next_obs)[..., 0]
+            value, next_value = (settings.value_scale * mlp(net, obs)[..., 0] for obs in (batch.obs, batch.next_obs))
             return advantages(signal, value, next_value, batch.terminated, ended, discount, trace)
 
         advantage, target = estimate(learner.value, batch.reward, settings.discount, settings.trace)
@@ -122,12 +126,12 @@ class OnPolicy:
         cost_advantage, cost_target = jnp.zeros_like(advantage), jnp.zeros_like(advantage)
         if constrained:
             cost_advantage, cost_target = estimate(learner.cost_value, batch.cost, settings.cost_discount, settings.cost_trace)
+            if self.algorithm.constraint.weigh is not None:
+                cost_advantage = cost_advantage * self.algorithm.constraint.weigh(episodes.cost, episodes.ended)
             cost_advantage = cost_advantage - cost_advantage.mean()
 
-        flat = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (batch.obs, batch.action, advantage, cost_advantage)
-        )
-        obs, action, advantage, cost_advantage = flat
+        rows = interleave((batch.obs, batch.action, advantage, cost_advantage, target, cost_target), settings.minibatches)
+        obs, action, advantage, cost_advantage, target, cost_target = rows
         mean_length = mean(episodes.length.astype(obs.dtype), episodes.ended)
         data = Data(
             obs=obs,
@@ -139,24 +143,36 @@ class OnPolicy:
             excess=(mean(episodes.cost, episodes.ended) - (limit or 0.0)) / jnp.maximum(1.0, mean_length),
         )
         policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, learner.policy, learner.policy_optimiser, data)
-        value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target.ravel(), settings)
+        value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target, settings)
         cost_value, cost_value_optimiser = learner.cost_value, learner.cost_value_optimiser
         if constrained:
-            cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target.ravel(), settings)
+            cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target, settings)
         learner = Learner(policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser, constraint)
         return learner, {**metrics, "multiplier": multiplier}
 
 
+def interleave(tree: Any, minibatches: int) -> Any:
+    """(step, env, …) → (minibatch, row, …): minibatch i has the steps i, i + k, i + 2k, … of all environments."""
+
+    def split(leaf: Array) -> Array:
+        whole = leaf[: len(leaf) // minibatches * minibatches]
+        parts = whole.reshape(-1, minibatches, *leaf.shape[1:]).swapaxes(0, 1)
+        return parts.reshape(minibatches, -1, *leaf.shape[2:])
+
+    return jax.tree.map(split, tree)
+
+
 def fit(net: Any, optimiser_state: Any, obs: Array, target: Array, settings: Settings) -> tuple[Any, Any]:
-    """Full-batch Adam on ½E(V(s) − G)²."""
+    """Adam on E(V(s) − G)², one minibatch after the other."""
     adam = optax.adam(settings.value_rate)
 
-    def loss(net: Any) -> Array:
-        return jnp.mean((mlp(net, obs)[..., 0] - target) ** 2)
+    def loss(net: Any, i: Array) -> Array:
+        return jnp.mean((mlp(net, obs[i])[..., 0] - target[i] / settings.value_scale) ** 2)
 
-    def iterate(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+    def iterate(carry: tuple[Any, Any], i: Array) -> tuple[tuple[Any, Any], None]:
         net, state = carry
-        updates, state = adam.update(jax.grad(loss)(net), state)
+        updates, state = adam.update(jax.grad(loss)(net, i), state)
         return (optax.apply_updates(net, updates), state), None
 
-    return jax.lax.scan(iterate, (net, optimiser_state), length=settings.value_iterations)[0]
+    turns = jnp.arange(settings.value_iterations) % settings.minibatches
+    return jax.lax.scan(iterate, (net, optimiser_state), turns)[0]

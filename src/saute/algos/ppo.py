@@ -30,16 +30,18 @@ def ppo(
     def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
         old_log_prob = policy.log_prob(data.old, data.action)
 
-        def loss(parameters: Any) -> tuple[Array, Array]:
-            dist = policy.distribution(parameters, data.obs)
-            ρ = jnp.exp(policy.log_prob(dist, data.action) - old_log_prob)
-            clipped = jnp.clip(ρ, 1 - clip, 1 + clip)
-            surrogate = jnp.minimum(ρ * data.objective, clipped * data.objective).mean()
-            return -surrogate, policy.divergence(data.old, dist).mean()
+        rows = (data.obs, data.action, data.old, data.objective, old_log_prob)
+
+        def loss(parameters: Any, turn: Array) -> tuple[Array, Array]:
+            obs, action, old, objective, log_prob = jax.tree.map(lambda leaf: leaf[turn], rows)
+            dist = policy.distribution(parameters, obs)
+            ρ = jnp.exp(policy.log_prob(dist, action) - log_prob)
+            surrogate = jnp.minimum(ρ * objective, jnp.clip(ρ, 1 - clip, 1 + clip) * objective).mean()
+            return -surrogate, policy.divergence(old, dist).mean()
 
         def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             i, parameters, state, _ = carry
-            (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters)
+            (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, i % settings.minibatches)
             updates, fresh = adam.update(gradient, state)
             # The divergence is that of the parameters before this step: once it is too large, the step is not made.
             within = divergence <= margin * settings.target_kl

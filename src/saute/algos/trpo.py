@@ -32,7 +32,7 @@ def trpo(
     def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
         before, g = jax.value_and_grad(surrogate)(θ, data.objective)
-        product = fisher_product(divergence, θ, damping)
+        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
         direction = conjugate_gradient(product, g, cg_iterations)
         scale = jnp.sqrt(2 * limit / jnp.maximum(direction @ product(direction), 1e-12))
 
@@ -54,7 +54,8 @@ def surrogates(policy: Policy, parameters: Any, data: Data) -> tuple[Array, Call
         dist = policy.distribution(unravel(θ), data.obs)
         return jnp.mean(jnp.exp(policy.log_prob(dist, data.action) - old_log_prob) * advantage)
 
-    def divergence(θ: Array) -> Array:
-        return policy.divergence(data.old, policy.distribution(unravel(θ), data.obs)).mean()
+    def divergence(θ: Array, first_only: bool = False) -> Array:
+        old, obs = jax.tree.map(lambda rows: rows[:1], (data.old, data.obs)) if first_only else (data.old, data.obs)
+        return policy.divergence(old, policy.distribution(unravel(θ), obs)).mean()
 
     return θ, unravel, surrogate, divergence

@@ -1,0 +1,141 @@
+"""Environment steps/s of training: ours with five seeds against Stable-Baselines3, with the paper's settings on the pendulum.
+
+    python benchmarks/bench_train.py
+
+All with 4000 steps per epoch, full batches, 80 iterations, networks of 64×64. To reach on two cores: ≥ 16 × sb3-contrib's TRPO
+and ≥ 14 × SB3's PPO. Also printed: the share of the machine's matrix speed (products of the value net's shapes alone), `vmap`
+over seeds instead of threads, and the memory of five seeds.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from sb3_contrib import TRPO
+from stable_baselines3 import PPO
+from timing import rates, report
+
+import saute
+from saute.algos.onpolicy import fit
+from saute.rollout import collect
+from saute.training import compiled_epoch
+
+SEEDS, STEPS = 5, 4000
+CORES = len(os.sched_getaffinity(0))
+POOL = ThreadPoolExecutor(CORES)
+
+
+def threads(algorithm: Any, env: Any) -> Callable[[], int]:
+    bound = algorithm.bind(env.observation_space, env.action_space)
+    learners = [bound.init(jax.random.key(i)) for i in range(SEEDS)]
+    epoch = compiled_epoch(bound, env, 30.0, learners[0])
+
+    def work() -> int:
+        list(POOL.map(epoch, learners, [jax.random.key(i) for i in range(SEEDS)]))
+        return SEEDS * STEPS
+
+    return work
+
+
+def batched(algorithm: Any, env: Any) -> Callable[[], int]:
+    """The same with the seeds as a batch axis of one program."""
+    bound = algorithm.bind(env.observation_space, env.action_space)
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    learners = jax.vmap(bound.init)(keys)
+
+    def epoch(learner: Any, key: Any) -> Any:
+        return bound.learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, 20, 200))
+
+    run = jax.jit(jax.vmap(epoch)).lower(learners, keys).compile()
+
+    def work() -> int:
+        jax.block_until_ready(run(learners, keys))
+        return SEEDS * STEPS
+
+    return work
+
+
+def peer(model: Any) -> Callable[[], int]:
+    def work() -> int:
+        model.learn(STEPS, reset_num_timesteps=False)
+        return STEPS
+
+    return work
+
+
+def peers() -> dict[str, Callable[[], int]]:
+    env = saute.SauteWrapper(gym.make("saute/SafePendulum-v0"), budget=30.0)
+    net = {"net_arch": [64, 64]}
+    common = {"n_steps": STEPS, "batch_size": STEPS, "device": "cpu", "policy_kwargs": net}
+    return {
+        "sb3-contrib TRPO": peer(TRPO("MlpPolicy", env, n_critic_updates=80, **common)),
+        "SB3 PPO": peer(PPO("MlpPolicy", env, n_epochs=80, **common)),
+    }
+
+
+def value_fit() -> tuple[float, float]:
+    """Products/s of one core in the value fit, and of the same products alone, in Gflop/s."""
+    settings = saute.trpo().settings
+    bound = saute.trpo().bind(*_spaces())
+    learner = bound.init(jax.random.key(0))
+    obs, target = jax.random.normal(jax.random.key(1), (1, STEPS, 4)), jnp.zeros((1, STEPS))
+    fitted = jax.jit(lambda net, state: fit(net, state, obs, target, settings))
+    flops = 80 * 2 * STEPS * (3 * 64 * 64 + 2 * (4 * 64 + 64) + 64 * 1)
+    a, b = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(STEPS, 64), (64, 64)]))
+
+    def products(a: Any, b: Any) -> Any:
+        def one(carry: Any, _: Any) -> tuple[Any, None]:
+            c, gradient = carry
+            return (c @ b * 0.1, gradient + c.T @ c), None
+
+        return jax.lax.scan(one, (a, jnp.zeros((64, 64))), length=120)[0]
+
+    multiply = jax.jit(products)
+    return (
+        flops / _fastest(lambda: fitted(learner.value, learner.value_optimiser)) / 1e9,
+        240 * 2 * STEPS * 64 * 64 / _fastest(lambda: multiply(a, b)) / 1e9,
+    )
+
+
+def _spaces() -> tuple[Any, Any]:
+    env = saute.saute(saute.envs.pendulum())
+    return env.observation_space, env.action_space
+
+
+def _fastest(work: Callable[[], Any], turns: int = 10) -> float:
+    jax.block_until_ready(work())
+    seconds = []
+    for _ in range(turns):
+        begin = time.perf_counter()
+        jax.block_until_ready(work())
+        seconds.append(time.perf_counter() - begin)
+    return float(np.min(seconds))
+
+
+def main() -> None:
+    torch.set_num_threads(CORES)
+    env = saute.saute(saute.envs.pendulum())
+    contenders = {"ours, TRPO": threads(saute.trpo(), env), "ours, PPO": threads(saute.ppo(), env)}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    contenders |= {"ours, TRPO, vmap over seeds": batched(saute.trpo(), env), **peers()}
+    results = rates(contenders, turns=3)
+    report(f"Training with the paper's settings, {SEEDS} seeds", results, "sb3-contrib TRPO", "SB3 PPO")
+    fitting, limit = value_fit()
+    print(
+        f"Value fit: {fitting:.1f} Gflop/s on one core, matrix products of its shapes alone {limit:.1f}: {fitting / limit:.0%}"
+    )
+    print(f"Memory with {SEEDS} seeds compiled, before the others were made: {memory:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

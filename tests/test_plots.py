@@ -1,0 +1,172 @@
+"""Pictures: what is drawn is what was given, and files are of the kind that their name says."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+
+from saute.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves, trajectories
+
+BUDGET = 30.0
+
+
+def groups() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return {name: (rng.normal(k, 1.0, (2, 50)), rng.gamma(5.0, 4.0, (2, 50))) for k, name in enumerate(["vanilla", "sauté"])}
+
+
+def curves(epochs: int = 4, seeds: int = 3, names: tuple[str, ...] = ("task_return", "cost", "worst_cost", "cost_rate")) -> Any:
+    return [[{name: 10.0 * i + e + s for i, name in enumerate(names)} for s in range(seeds)] for e in range(epochs)]
+
+
+def dashed(axis: Any) -> list[Any]:
+    return [line for line in axis.lines if line.get_label() == "budget"]
+
+
+def medians(axis: Any) -> list[float]:
+    lines = [line for line in axis.lines if line.get_linewidth() == 1.4 and len(set(line.get_ydata())) == 1]
+    return sorted(float(line.get_ydata()[0]) for line in lines if len(line.get_xdata()) == 2)
+
+
+def test_boxes_show_quartiles_means_outliers_and_the_budget() -> None:
+    given = groups()
+    given["sauté"][1][0, :2] = 500.0
+    returns, costs = box_plot(given, BUDGET).axes
+    for axis, column in ((returns, 0), (costs, 1)):
+        data = [np.ravel(pair[column]) for pair in given.values()]
+        assert medians(axis) == pytest.approx(sorted(np.median(values) for values in data))
+        means = [line for line in axis.lines if line.get_marker() == "o"]
+        assert [line.get_ydata()[0] for line in means] == pytest.approx([values.mean() for values in data])
+        assert all(line.get_markerfacecolor() == "black" for line in means)
+        boxes = [patch.get_path().vertices[:, 1] for patch in axis.patches]
+        for box, values in zip(boxes, data, strict=True):
+            assert (box.min(), box.max()) == pytest.approx(tuple(np.quantile(values, [0.25, 0.75])))
+        outliers = [line for line in axis.lines if line.get_marker() == "."]
+        for line, values in zip(outliers, data, strict=True):
+            low, high = np.quantile(values, [0.25, 0.75])
+            beyond = (values > high + 1.5 * (high - low)) | (values < low - 1.5 * (high - low))
+            assert sorted(line.get_ydata()) == pytest.approx(sorted(values[beyond]))
+    assert [label.get_text() for label in costs.get_xticklabels()] == ["vanilla", "sauté"]
+    assert not dashed(returns)
+    assert [line.get_ydata()[0] for line in dashed(costs)] == [BUDGET] and dashed(costs)[0].get_linestyle() == "--"
+
+
+def test_boxes_differ_in_colour_and_in_hatch() -> None:
+    boxes = box_plot({str(i): (np.arange(5.0), np.arange(5.0)) for i in range(6)}).axes[0].patches
+    assert len({box.get_facecolor() for box in boxes}) == len({box.get_hatch() for box in boxes}) == 6
+    assert boxes[0].get_facecolor()[:3] == to_rgba(PALETTE[0])[:3]
+
+
+def test_curves_show_mean_and_range_of_the_seeds() -> None:
+    figure = training_curves({"a": curves(), "b": curves(epochs=6, seeds=1)}, BUDGET)
+    assert [axis.get_ylabel() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost", "cost rate"]
+    for i, axis in enumerate(figure.axes):
+        first, second = axis.lines[:2]
+        np.testing.assert_allclose(first.get_xydata(), [[e + 1, 10 * i + e + 1] for e in range(4)])
+        np.testing.assert_allclose(second.get_xydata(), [[e + 1, 10 * i + e] for e in range(6)])
+        band = axis.collections[0].get_paths()[0].vertices
+        at_last = band[band[:, 0] == 4.0][:, 1]
+        assert (at_last.min(), at_last.max()) == (10 * i + 3, 10 * i + 5)
+        assert first.get_linestyle() != second.get_linestyle() and first.get_color() != second.get_color()
+        assert [line.get_ydata()[0] for line in dashed(axis)] == ([] if i == 0 else [BUDGET])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["a (mean and min–max of 3 seeds)", "b (1 seed)", "budget"]
+
+
+def test_a_metric_that_a_run_lacks_has_no_panel() -> None:
+    old = curves(names=("task_return", "cost", "worst_cost"))
+    figure = training_curves({"new": curves(), "old": old})
+    assert [axis.get_ylabel() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost"]
+    assert not any(dashed(axis) for axis in figure.axes)
+
+
+def test_distribution_of_costs() -> None:
+    costs = np.array([1.0, 2.0, 2.0, 40.0])
+    histogram, cumulative = cost_distribution({"a": (costs, costs), "b": (costs, costs + 1)}, BUDGET).axes
+    first = cumulative.lines[0]
+    shares = dict(zip(first.get_xdata(), first.get_ydata(), strict=True))
+    assert (shares[1.0], shares[2.0], shares[40.0]) == (0.25, 0.75, 1.0)
+    assert max(histogram.patches[0].get_path().vertices[:, 1]) == pytest.approx(0.75)
+    for axis in (histogram, cumulative):
+        assert [line.get_xdata()[0] for line in dashed(axis)] == [BUDGET]
+    assert first.get_linestyle() != cumulative.lines[1].get_linestyle() and "--" not in LINES
+
+
+def test_equal_costs_can_be_drawn(tmp_path: pathlib.Path) -> None:
+    same = {"safe": (np.zeros(5), np.zeros(5))}
+    for name, figure in (("box", box_plot(same, BUDGET)), ("costs", cost_distribution(same, BUDGET))):
+        assert save(figure, tmp_path / f"{name}.png").stat().st_size > 1000
+
+
+def test_paths_are_coloured_by_what_remains_and_dotted_when_overspent() -> None:
+    path = np.array([[0.0, 0.0], [1.0, 1.0], [3.0, 2.0], [-3.0, 3.0], [-2.0, 4.0]])
+    left = np.array([30.0, 20.0, 10.0, 5.0, -1.0])
+    figure = trajectories([path], [left], BUDGET, period=2 * np.pi)
+    kept, overspent = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    np.testing.assert_array_equal(kept.get_segments(), [path[0:2], path[1:3]])
+    np.testing.assert_array_equal(kept.get_array(), [20.0, 10.0])
+    assert (kept.norm.vmin, kept.norm.vmax) == (0.0, BUDGET)
+    np.testing.assert_array_equal(overspent.get_segments(), [path[3:5]])
+    assert overspent.get_color()[0] == pytest.approx(to_rgba("black"))
+    jumps = trajectories([path], [left], BUDGET).axes[0].collections[0]
+    assert len(jumps.get_segments()) == 3, "without a period every step is drawn"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_files_are_of_the_kind_of_their_suffix_equal_for_equal_figures_and_alone(tmp_path, suffix, magic) -> None:
+    contents = [save(box_plot(groups(), BUDGET), tmp_path / f"{i}{suffix}").read_bytes() for i in range(2)]
+    assert contents[0].startswith(magic) and contents[0] == contents[1]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"0{suffix}", f"1{suffix}"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, file = box_plot(groups()), tmp_path / "a.png"
+    file.write_text("old")
+
+    def half(path: Any, **_: Any) -> None:
+        pathlib.Path(path).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", half)
+    with pytest.raises(OSError, match="No space left"):
+        save(figure, file)
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_no_global_state() -> None:
+    box_plot(groups(), BUDGET)
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or not pyplot.get_fignums()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: save(box_plot(groups()), "a.jpg"), r"a.jpg has to end in .png, .svg or .pdf"),
+        (lambda: save(box_plot(groups()), "a"), r"a has to end in"),
+        (lambda: box_plot({}), "nothing to draw; pass at least one"),
+        (lambda: cost_distribution({}), "nothing to draw"),
+        (lambda: training_curves({}), "nothing to draw"),
+        (lambda: box_plot({"a": ([1.0], [])}), "episode cost of a has 0 episodes"),
+        (lambda: box_plot({"a": ([np.nan], [1.0])}), "task return of a: episode 0 of seed 0 is nan"),
+        (lambda: training_curves({"a": []}), "a has no epochs"),
+        (lambda: training_curves({"a": [*curves(1, 2), *curves(1, 1)]}), "a: epoch 1 has 1 seeds, the first"),
+        (lambda: training_curves({"a": curves(names=("entropy",))}), "share none of the metrics task_return, cost"),
+        (lambda: trajectories([], [], 1.0), "0 paths, 0 budgets"),
+        (lambda: trajectories([np.zeros((3, 2))], [np.zeros(2)], 1.0), r"path 0 has shape \(3, 2\) with budgets \(2,\)"),
+        (lambda: trajectories([np.zeros((3, 2))], [np.zeros(3)], 0.0), "budget=0.0; pass"),
+    ],
+)
+def test_bad_input(call: Any, message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        call()
+    assert not list(tmp_path.iterdir())
