@@ -36,7 +36,8 @@ def medians(axis: Any) -> list[float]:
 
 def test_boxes_show_quartiles_means_outliers_and_the_budget() -> None:
     given = groups()
-    given["sauté"][1][0, :2] = 500.0
+    low, high = np.quantile(given["sauté"][1], [0.25, 0.75])
+    given["sauté"][1][0, :2] = high + 2.0 * (high - low), 500.0
     returns, costs = box_plot(given, BUDGET).axes
     for axis, column in ((returns, 0), (costs, 1)):
         data = [np.ravel(pair[column]) for pair in given.values()]
@@ -102,6 +103,13 @@ def test_equal_costs_can_be_drawn(tmp_path: pathlib.Path) -> None:
     same = {"safe": (np.zeros(5), np.zeros(5))}
     for name, figure in (("box", box_plot(same, BUDGET)), ("costs", cost_distribution(same, BUDGET))):
         assert save(figure, tmp_path / f"{name}.png").stat().st_size > 1000
+
+
+def test_long_names_leave_room_for_the_boxes(tmp_path: pathlib.Path) -> None:
+    given = {f"{'a-run-with-a-very-long-name' * 3}-{i}": pair for i, pair in enumerate(groups().values())}
+    for figure in (box_plot(given, BUDGET), cost_distribution(given, BUDGET)):
+        save(figure, tmp_path / "x.png")
+        assert all(axis.get_position().height > 0.3 and axis.get_position().width > 0.25 for axis in figure.axes)
 
 
 def test_paths_are_coloured_by_what_remains_and_dotted_when_overspent() -> None:

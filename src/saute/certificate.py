@@ -155,8 +155,8 @@ def _cells(sample: Sample) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The same without tuples of names and without numbers that JSON does not have."""
-    if isinstance(value, Interval):
+    """The same with named tuples as dicts, and null for numbers that JSON does not have."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}

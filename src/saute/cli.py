@@ -35,6 +35,9 @@ COMMANDS = {
     "evaluate": Command("saute.commands", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "certify": Command("saute.reports", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"),
     "plot": Command("saute.reports", "Plot", "plot", "box plots, training curves, distributions of costs"),
+    "reproduce": Command(
+        "saute.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
+    ),
     "watch": Command("saute.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
 }
 

@@ -22,7 +22,7 @@ from saute.stats import upper_bound
 from saute.training import TrainingError
 from saute.training import train as run_training
 
-__all__ = ["Evaluate", "Resume", "Train", "evaluate_runs", "resume", "train"]
+__all__ = ["Evaluate", "Resume", "Train", "evaluate_runs", "resume", "run_experiment", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,15 @@ def train(options: Train) -> None:
     out = options.out or pathlib.Path("runs", name)
     if (out / "config.json").exists() and read_experiment(out).as_json() != experiment.as_json():
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
-    _run(experiment, out, options.log)
+    run_experiment(experiment, out, options.log)
+    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
 
 
 def resume(options: Resume) -> None:
     experiment = read_experiment(options.run)
-    _run(_checked(dataclasses.replace(experiment, epochs=options.epochs or experiment.epochs)), options.run, options.log)
+    epochs = options.epochs or experiment.epochs
+    run_experiment(_checked(dataclasses.replace(experiment, epochs=epochs)), options.run, options.log)
+    print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
 
 def evaluate_runs(options: Evaluate) -> None:
@@ -102,7 +105,8 @@ def _row(run: str, seed: str, outcome: Outcome, budget: float | None) -> str:
     return f"{name:<30} {shown:>6} {seed:>4} {numbers}  {text}"
 
 
-def _run(experiment: Experiment, out: pathlib.Path, logs: tuple[str, ...]) -> None:
+def run_experiment(experiment: Experiment, out: pathlib.Path, logs: tuple[str, ...] = ()) -> None:
+    """Train a complete experiment in a folder, from where it stands."""
     try:
         algorithm, env = algorithm_of(experiment), environment_of(experiment)
         out.mkdir(parents=True, exist_ok=True)
@@ -127,7 +131,6 @@ def _run(experiment: Experiment, out: pathlib.Path, logs: tuple[str, ...]) -> No
     except KeyboardInterrupt:
         print(f"stopped; continue with saute resume {out}")
         raise
-    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
 
 
 def _lines(values: dict[str, Any]) -> bytes:

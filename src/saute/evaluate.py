@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from saute.host import HostEnvs
 from saute.rollout import collect
 
-__all__ = ["Outcome", "evaluate"]
+__all__ = ["Outcome", "evaluate", "evaluator"]
 
 
 class Outcome(NamedTuple):
@@ -24,10 +25,15 @@ class Outcome(NamedTuple):
 
 def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int = 1_000_000) -> Outcome:
     """Episodes of the deterministic policy, all at once; of host environments, one each."""
+    return evaluator(net, env, episodes)(parameters, seed)
+
+
+def evaluator(net: Any, env: Any, episodes: int) -> Callable[[Any, int], Outcome]:
+    """(parameters, seed) → Outcome, compiled once for many policies."""
     if isinstance(env, HostEnvs):
-        return _on_host(net, parameters, env, seed)
+        return lambda parameters, seed: _on_host(net, parameters, env, seed)
     run = jax.jit(lambda parameters, key: _first_episodes(net, parameters, env, episodes, key))
-    return Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
+    return lambda parameters, seed: Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
 
 
 def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:

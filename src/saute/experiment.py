@@ -18,6 +18,7 @@ from saute.constraint import Constraint, cvar, lagrangian, none, pid, tail_weigh
 from saute.envs import TASKS, make_task, nearest
 from saute.envs.task import TaskEnv
 from saute.host import HostEnvs
+from saute.options import uniform
 from saute.presets import PRESETS, Preset, preset_of
 from saute.transform import saute as sauted
 from saute.vector import SauteVectorWrapper
@@ -43,6 +44,12 @@ class Experiment:
     """Safety budget of an episode; by default the task's own."""
     unsafe_reward: float | None = None
     """Reward of every step once the budget is overspent; by default the task's own."""
+    lowest_budget: float | None = None
+    """Draw the budget of every training episode between this and the budget, so that one policy serves all of them."""
+    augment: bool = True
+    """Whether a sautéed policy observes its remaining budget."""
+    shape: bool = True
+    """Whether the reward of a sautéed task becomes the unsafe reward once the budget is overspent."""
     seeds: int = 5
     """Seeds to train at once."""
     epochs: int | None = None
@@ -73,6 +80,10 @@ class Experiment:
         budget = self.budget if self.budget is not None or task is None else task.budget
         if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
             raise ValueError(f"{self.env} has no budget of its own; pass --budget, in the units of its cost")
+        if self.lowest_budget is not None and "saute" not in self.parts:
+            raise ValueError(
+                f"--lowest-budget {self.lowest_budget} is for sautéed policies; method {self.method!r} sees no budget"
+            )
         unsafe = self.unsafe_reward
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
         return dataclasses.replace(
@@ -125,7 +136,13 @@ def algorithm_of(experiment: Experiment) -> Algorithm:
 
 def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | None = None) -> Any:
     """The environment, sautéed if the method says so: JAX-native where that exists, else Gymnasium's on the host."""
-    options: dict[str, Any] = {"budget": experiment.budget, "unsafe_reward": experiment.unsafe_reward}
+    low, high = experiment.lowest_budget, experiment.budget
+    options: dict[str, Any] = {
+        "budget": high if low is None or high is None or mode == "test" else uniform(low, high),
+        "unsafe_reward": experiment.unsafe_reward,
+        "augment": experiment.augment,
+        "shape": experiment.shape,
+    }
     if "jax" in TASKS.get(experiment.env, ("", "", ()))[2]:
         env = TaskEnv(make_task(experiment.env, mode))
         return sauted(env, **options) if "saute" in experiment.parts else env

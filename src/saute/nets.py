@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float, PRNGKeyArray
 
-__all__ = ["Categorical", "Gaussian", "Layer", "init_mlp", "mlp", "policy_for"]
+__all__ = ["Categorical", "Gaussian", "Layer", "Normaliser", "init_mlp", "mlp", "normaliser", "policy_for"]
 
 
 class Layer(NamedTuple):
@@ -46,6 +46,31 @@ def mlp(
     return x @ net[-1].weight + net[-1].bias
 
 
+class Normaliser(NamedTuple):
+    """x ↦ (x − mean) · scale."""
+
+    mean: Float[Array, " inputs"]
+    scale: Float[Array, " inputs"]
+
+    def __call__(self, x: Array) -> Array:
+        return (x - self.mean) * self.scale
+
+    def absorbed(self, net: MLP) -> MLP:
+        """The net that gives for x what the given one gives for (x − mean) · scale."""
+        first = net[0]
+        weight = self.scale[:, None] * first.weight
+        return (Layer(weight, first.bias - self.mean @ weight), *net[1:])
+
+
+def normaliser(x: Float[Array, "... inputs"], untouched: int = 0) -> Normaliser:
+    """Mean 0 and deviation 1 for each input that varies in the sample; the last `untouched` ones stay as they are."""
+    rows = x.reshape(-1, x.shape[-1])
+    mean, deviation = rows.mean(0), rows.std(0)
+    kept = jnp.arange(x.shape[-1]) >= x.shape[-1] - untouched
+    scale = jnp.where(deviation > 1e-3, 1.0 / jnp.maximum(deviation, 1e-3), 1.0)
+    return Normaliser(jnp.where(kept, 0.0, mean), jnp.where(kept, 1.0, scale))
+
+
 class GaussianParameters(NamedTuple):
     mean: MLP
     log_std: Float[Array, " action"]
@@ -66,6 +91,9 @@ class Gaussian:
         """What `sample`, `log_prob` and `divergence` work on: means and log σ."""
         mean = mlp(parameters.mean, obs)
         return mean, jnp.broadcast_to(parameters.log_std, mean.shape)
+
+    def absorb(self, parameters: GaussianParameters, inputs: Normaliser) -> GaussianParameters:
+        return parameters._replace(mean=inputs.absorbed(parameters.mean))
 
     def mode(self, dist: Any) -> Array:
         return dist[0]
@@ -100,6 +128,9 @@ class Categorical:
 
     def distribution(self, parameters: MLP, obs: Array) -> Array:
         return jax.nn.log_softmax(mlp(parameters, obs))
+
+    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
+        return inputs.absorbed(parameters)
 
     def mode(self, dist: Any) -> Array:
         return jnp.argmax(dist, axis=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +56,9 @@ def box_plot(groups: Groups, budget: float | None = None, *, title: str = "") ->
         )
         for box, colour, hatch in zip(drawn["boxes"], itertools.cycle(PALETTE), itertools.cycle(HATCHES), strict=False):
             box.set(facecolor=colour, alpha=0.75, hatch=hatch)
-        crowded = sum(map(len, groups)) > 30
+        crowded = max(map(len, groups)) * len(groups) > 30
         turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
-        axis.set_xticks(range(1, len(groups) + 1), list(groups), **turned)
+        axis.set_xticks(range(1, len(groups) + 1), [textwrap.fill(name, 18) for name in groups], **turned)
         axis.set_ylabel(name)
     _budget_line(axes[1], budget)
     return figure

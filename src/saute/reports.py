@@ -23,24 +23,24 @@ __all__ = ["Certify", "Plot", "certify", "plot"]
 Runs = tuple[pathlib.Path, ...]
 
 
-def _as(metavar: str, default: str | None = None) -> Any:
+def _as(metavar: str, hint: str | None = None) -> Any:
     """How the help shows an option; tyro asks when it reads the annotations, so that this module does without it."""
     import tyro
 
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if default is None else f"(default: {default})")
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if hint is None else f"({hint})")
 
 
 @dataclasses.dataclass(frozen=True)
 class Certify:
     """Say what fresh episodes of trained policies prove about their budget, and compare several runs with the first."""
 
-    runs: Annotated[Runs, _as("RUN [RUN ...]")]
+    runs: Annotated[Runs, _as("RUN [RUN ...]", "required")]
     """Run folders."""
     episodes: Annotated[int, _as("N")] = 10_000
     """Episodes per seed."""
-    out: Annotated[pathlib.Path | None, _as("FOLDER", "the run folder")] = None
+    out: Annotated[pathlib.Path | None, _as("FOLDER", "default: the run folder")] = None
     """Folder for the certificate; for several runs, one folder in it for each, and their comparison."""
-    budget: Annotated[float | None, _as("NUMBER", "the run's own")] = None
+    budget: Annotated[float | None, _as("NUMBER", "default: the run's own")] = None
     """Budget to test at, in the units of the cost."""
     confidence: Annotated[float, _as("SHARE")] = 0.95
     """Confidence of every bound and interval."""
@@ -54,19 +54,19 @@ class Plot:
 
     kind: Annotated[Literal["box", "curves", "costs"], _as("{box,curves,costs}")]
     """box: returns and costs of fresh episodes; curves: training; costs: distribution of the costs of fresh episodes."""
-    runs: Annotated[Runs, _as("RUN [RUN ...]")]
+    runs: Annotated[Runs, _as("RUN [RUN ...]", "required")]
     """Run folders, drawn side by side."""
-    out: Annotated[pathlib.Path | None, _as("FILE", "KIND.png in the run folder; here, if there are several")] = None
+    out: Annotated[pathlib.Path | None, _as("FILE", "default: KIND.png in the run folder; here, if there are several")] = None
     """File to write; .png, .svg or .pdf decides the format."""
     episodes: Annotated[int, _as("N")] = 100
     """Fresh episodes per seed."""
-    budget: Annotated[float | None, _as("NUMBER", "the run's own")] = None
+    budget: Annotated[float | None, _as("NUMBER", "default: the run's own")] = None
     """Budget to test at, in the units of the cost."""
     seed: Annotated[int, _as("N")] = 1_000_000
     """Seed of the evaluation."""
 
 
-class Tested(NamedTuple):
+class Trial(NamedTuple):
     """A run, by the name it is shown under, and its evaluated episodes."""
 
     name: str
@@ -98,7 +98,7 @@ def certify(options: Certify) -> None:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
     tested, comparisons = [], []
     for run, name in names.items():
-        one = Tested(name, *outcomes_of(run, options.episodes, options.seed, options.budget))
+        one = Trial(name, *outcomes_of(run, options.episodes, options.seed, options.budget))
         with _reported(run):
             certificate = certify_costs(one.costs, budget, returns=one.returns, confidence=options.confidence)
         folder = run if options.out is None else options.out if len(names) == 1 else options.out / name
@@ -128,7 +128,7 @@ def plot(options: Plot) -> None:
         draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
         groups = {}
         for run, name in names.items():
-            tested = Tested(name, *outcomes_of(run, options.episodes, options.seed, options.budget))
+            tested = Trial(name, *outcomes_of(run, options.episodes, options.seed, options.budget))
             groups[name] = (tested.returns, tested.costs)
         with _reported(options.runs[0]):
             figure = draw(groups, budget)
@@ -140,17 +140,16 @@ def plot(options: Plot) -> None:
 
 
 def _names(runs: Runs) -> dict[pathlib.Path, str]:
-    """What each run is called: the name of its folder, or its whole path if others are called the same."""
+    """What each run is called: the name of its folder, with as many folders above it as tell it from the others."""
     if not runs:
         raise UserError("no run folder is given; name at least one, for example runs/pendulum-saute-trpo")
-    short = [run.resolve().name for run in runs]
-    names = [
-        name if short.count(name) == 1 else "-".join(run.resolve().parts[1:]) for run, name in zip(runs, short, strict=True)
-    ]
-    twice = [str(run) for run, name in zip(runs, names, strict=True) if names.count(name) > 1]
-    if twice:
-        raise UserError(f"{twice[-1]} is given twice; name every run folder once")
-    return dict(zip(runs, names, strict=True))
+    paths = [run.resolve() for run in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["-".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(runs):
+            return dict(zip(runs, names, strict=True))
+    twice = next(run for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1)
+    raise UserError(f"{twice} is given twice; name every run folder once")
 
 
 def _common_budget(runs: Runs, budget: float | None, needed: bool = True) -> Any:
@@ -169,7 +168,7 @@ def _common_budget(runs: Runs, budget: float | None, needed: bool = True) -> Any
     return common
 
 
-def _compare(one: Tested, first: Tested, confidence: float) -> Comparison:
+def _compare(one: Trial, first: Trial, confidence: float) -> Comparison:
     return Comparison(
         one.name,
         first.name,
@@ -199,7 +198,7 @@ def _comparison_note(confidence: float) -> str:
     )
 
 
-def _write(folder: pathlib.Path, tested: Tested, certificate: Certificate, seed: int) -> None:
+def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int) -> None:
     """The certificate for people and for machines, its pictures, and the episodes that it rests on."""
     folder.mkdir(parents=True, exist_ok=True)
     keep_outcomes(folder, tested.outcomes)
@@ -211,7 +210,7 @@ def _write(folder: pathlib.Path, tested: Tested, certificate: Certificate, seed:
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed).encode())
 
 
-def _page(tested: Tested, certificate: Certificate, seed: int) -> str:
+def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
     it = tested.experiment
     return "\n\n".join(
         [
@@ -229,7 +228,7 @@ def _page(tested: Tested, certificate: Certificate, seed: int) -> str:
 
 
 def _write_comparison(
-    folder: pathlib.Path, tested: list[Tested], comparisons: list[Comparison], budget: float, confidence: float
+    folder: pathlib.Path, tested: list[Trial], comparisons: list[Comparison], budget: float, confidence: float
 ) -> None:
     groups = {one.name: (one.returns, one.costs) for one in tested}
     save(box_plot(groups, budget), folder / "comparison-box.png")

@@ -12,7 +12,7 @@ import numpy as np
 
 from saute.checkpoint import CheckpointError, load, restore, write_atomically
 from saute.cli import UserError
-from saute.evaluate import Outcome, evaluate
+from saute.evaluate import Outcome, evaluator
 from saute.experiment import Experiment, algorithm_of, environment_of
 from saute.host import HostEnvs
 
@@ -69,10 +69,11 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | Non
     if budget is not None:
         env, experiment = _at_budget(env, budget), dataclasses.replace(experiment, budget=budget)
     size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
+    test = evaluator(bound.policy, env, size)
     outcomes = []
     for i, policy in enumerate(policies):
         starts = range(seed + i * episodes, seed + (i + 1) * episodes, size)
-        parts = [evaluate(bound.policy, policy, env, size, start) for start in starts]
+        parts = [test(policy, start) for start in starts]
         outcomes.append(Outcome(*(np.concatenate(column)[:episodes] for column in zip(*parts, strict=True))))
     return experiment, outcomes
 

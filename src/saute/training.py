@@ -21,6 +21,7 @@ from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
 from saute.checkpoint import newest, restore, save, write_atomically
 from saute.constraint import mean
 from saute.host import HostEnvs
+from saute.nets import normaliser
 from saute.policy import save_policies
 from saute.protocol import Episodes, Transition
 from saute.rollout import collect, collect_host
@@ -65,6 +66,8 @@ def train(
     limit = _limit(env, algorithm) if budget is None else budget
     init = jax.jit(bound.init)
     learners = [init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
+    if algorithm.settings.normalise:
+        learners = _normalised(bound, env, learners, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
     metrics: list[list[Metrics]] = []
     folder = None if out is None else pathlib.Path(out)
@@ -93,9 +96,27 @@ def train(
             if folder is not None and metrics:
                 _checkpoint(folder, learners, len(metrics))
         if folder is not None:
-            policies = [learner.policy for learner in learners]
+            policies = [bound.exported(learner) for learner in learners]
             save_policies(folder / "policy.safetensors", policies, env, algorithm.settings.hidden, {"epochs": epochs})
     return Run(learners, metrics, bound)
+
+
+def _normalised(bound: OnPolicy, env: Any, learners: list[Learner], seed: int) -> list[Learner]:
+    """The learners with normalisers from what their first policies see."""
+    options = getattr(env, "options", None)
+    budgets = options.constraints if options is not None and options.augment else 0
+
+    def first(learner: Learner, key: Any) -> Any:
+        def act(obs: Any, key: Any) -> Any:
+            return bound.act(learner, obs, key)
+
+        native = not isinstance(env, HostEnvs)
+        batch, _ = collect(env, act, key, 50, env.horizon) if native else collect_host(env, act, key, 100)
+        return normaliser(jnp.asarray(batch.obs), budgets)
+
+    measure = first if isinstance(env, HostEnvs) else jax.jit(first)
+    keys = [jax.random.fold_in(jax.random.fold_in(jax.random.key(seed + i), 0), 1) for i in range(len(learners))]
+    return [learner._replace(normaliser=measure(learner, key)) for learner, key in zip(learners, keys, strict=True)]
 
 
 def compiled_epoch(bound: OnPolicy, env: Any, limit: float, example: Learner) -> Epoch:

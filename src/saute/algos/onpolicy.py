@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saute.constraint import Constraint, mean, penalise
-from saute.nets import Categorical, Gaussian, init_mlp, mlp, policy_for
+from saute.nets import Categorical, Gaussian, Normaliser, init_mlp, mlp, policy_for
 from saute.protocol import Episodes, Transition
 from saute.returns import advantages
 
@@ -34,6 +34,8 @@ class Settings:
     value_scale: float = 1.0
     """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
+    normalise: bool = False
+    """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1
     """Value fits, Fisher products and PPO's steps use every k-th time step, in turn; 1 is the paper's full batch."""
 
@@ -67,6 +69,7 @@ class Learner(NamedTuple):
     value_optimiser: Any
     cost_value_optimiser: Any
     constraint: Any
+    normaliser: Normaliser | tuple[()] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +111,11 @@ class OnPolicy:
 
     def act(self, learner: Learner, obs: Array, key: PRNGKeyArray) -> tuple[Array, tuple[()]]:
         """Actions drawn from the policy."""
-        return self.policy.sample(self.policy.distribution(learner.policy, obs), key), ()
+        return self.policy.sample(self.policy.distribution(learner.policy, _seen(learner, obs)), key), ()
+
+    def exported(self, learner: Learner) -> Any:
+        """Parameters of the policy for plain observations."""
+        return self.policy.absorb(learner.policy, learner.normaliser) if learner.normaliser else learner.policy
 
     def learn(self, learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Array]]:
         """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
@@ -116,6 +123,7 @@ class OnPolicy:
         constrained = self.algorithm.constraint.active or limit is not None
         constraint, multiplier = self.algorithm.constraint.update(learner.constraint, episodes.cost, episodes.ended)
         ended = batch.terminated | batch.truncated
+        batch = batch._replace(obs=_seen(learner, batch.obs), next_obs=_seen(learner, batch.next_obs))
 
         def estimate(net: Any, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
             value, next_value = (settings.value_scale * mlp(net, obs)[..., 0] for obs in (batch.obs, batch.next_obs))
@@ -147,8 +155,13 @@ class OnPolicy:
         cost_value, cost_value_optimiser = learner.cost_value, learner.cost_value_optimiser
         if constrained:
             cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target, settings)
-        learner = Learner(policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser, constraint)
+        nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser)
+        learner = Learner(*nets, constraint, learner.normaliser)
         return learner, {**metrics, "multiplier": multiplier}
+
+
+def _seen(learner: Learner, obs: Array) -> Array:
+    return learner.normaliser(obs) if learner.normaliser else obs
 
 
 def interleave(tree: Any, minibatches: int) -> Any:

@@ -1,0 +1,135 @@
+"""Every figure and table of the paper as data: which runs it compares, at which budgets, and what was published."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from saute.experiment import Experiment
+
+__all__ = ["ARTIFACTS", "Artifact", "Row"]
+
+
+class Row(NamedTuple):
+    """One box of a figure, or one line of a table."""
+
+    label: str
+    experiment: Experiment
+    budget: float
+    """Budget at which the policies are tested."""
+    published: str = "–"
+    """Task and safety as the paper prints them, where it prints numbers."""
+
+
+class Artifact(NamedTuple):
+    title: str
+    claim: str
+    rows: tuple[Row, ...]
+
+
+def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, str, str, str]) -> tuple[Row, ...]:
+    return tuple(
+        Row(label, Experiment(env, algo=algo, method=method), budget, *published) for label, algo, method, *published in methods
+    )
+
+
+def _sauted(label: str, env: str, budget: float, test: float | None = None, published: str = "–", **options: Any) -> Row:
+    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test, published)
+
+
+def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
+    name = algo.upper()
+    return ((f"Vanilla {name}", algo, "vanilla"), (f"Sauté {name}", algo, "saute"), (f"{name}-L", algo, "lagrangian"))
+
+
+CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
+TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
+PUBLISHED = {
+    "reacher": (
+        "−60.85±.10; 18.15, 19.14, 19.36",
+        "−61.35±.44; 4.51, 8.78, 9.12",
+        "−60.88±.10; 9.95, 11.69, 13.18",
+        "−61.15±.44; 6.44, 12.44, 14.85",
+        "−60.91±.11; 7.81, 13.90, 17.41",
+        "−61.17±.13; 5.68, 10.02, 10.94",
+    ),
+    "point": (
+        "2.89±.47; 16.18, 52.00, 55.08",
+        "2.77±.59; .19, 0, 0",
+        "2.93±.49; 17.92, 52.00, 58.04",
+        "2.96±.45; 19.21, 52.00, 55.05",
+        "2.90±.48; .93, 0, 33.02",
+        "2.90±.60; 18.24, 52.00, 59.78",
+    ),
+    "car": (
+        "2.96±.46; 19.88, 52.00, 68.02",
+        "2.81±.45; .22, 0, 0",
+        "2.91±.46; 16.75, 53.00, 73.00",
+        "2.91±.47; 16.65, 51.00, 64.07",
+        "2.72±.64; 1.02, 0, 39.00",
+        "2.91±.61; 13.72, 48.00, 83.00",
+    ),
+}
+ABLATED_N = {
+    0.0: "−61.47, −74.87, −86.67; 32.49, 37.56, 39.68",
+    10.0: "−64.34, −71.68, −83.01; 36.84, 38.38, 39.47",
+    100.0: "−72.65, −79.29, −91.18; 35.91, 37.71, 39.69",
+    1e3: "−80.24, −83.95, −89.16; 37.05, 38.15, 39.40",
+    1e4: "−67.24, −78.95, −86.73; 36.94, 38.09, 39.50",
+    1e5: "−67.19, −76.42, −85.81; 36.22, 37.92, 39.45",
+}
+
+
+def _table(env: str, budget: float) -> tuple[Row, ...]:
+    return _rows(env, budget, *((*method, published) for method, published in zip(TABLE, PUBLISHED[env], strict=True)))
+
+
+def _ablation(env: str, budget: float) -> tuple[Row, ...]:
+    return (
+        _sauted("Sauté", env, budget),
+        _sauted("no state augmentation", env, budget, augment=False),
+        _sauted("no cost shaping", env, budget, shape=False),
+    )
+
+
+ARTIFACTS: dict[str, Artifact] = {
+    "pendulum-trpo": Artifact(
+        "Pendulum, TRPO family (figure 1)",
+        "Sauté never violates; the Lagrangians and CPO do.",
+        _rows("pendulum", 30.0, *_family("trpo"), PID, CPO),
+    ),
+    "pendulum-ppo": Artifact(
+        "Pendulum, PPO family (figure 1)",
+        "Sauté never violates; the Lagrangian does.",
+        _rows("pendulum", 30.0, *_family("ppo")),
+    ),
+    "double-pendulum": Artifact(
+        "Double pendulum (figure 2)",
+        "Sauté never violates; TRPO-L and CPO spread widely.",
+        _rows("double_pendulum", 40.0, *_family("trpo"), CPO),
+    ),
+    "generalisation": Artifact(
+        "One policy for many budgets, double pendulum (figure 4)",
+        "A policy trained with random budgets is safe at each; one trained at 60 need not be.",
+        (
+            *(_sauted(f"baseline {d:g}", "double_pendulum", d) for d in (40.0, 60.0, 80.0)),
+            *(_sauted(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d) for d in (40.0, 80.0)),
+            *(_sauted(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0) for d in (40.0, 60.0, 80.0)),
+        ),
+    ),
+    "ablation-pendulum": Artifact(
+        "Without parts of Sauté, pendulum (figure 5)", "Both parts are needed.", _ablation("pendulum", 30.0)
+    ),
+    "ablation-double-pendulum": Artifact(
+        "Without parts of Sauté, double pendulum (figure 5)", "Both parts are needed.", _ablation("double_pendulum", 40.0)
+    ),
+    "ablation-n": Artifact(
+        "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
+        "Safe for every n; the return is best for n near 1000.",
+        tuple(
+            _sauted(f"n = {n:g}", "double_pendulum", 40.0, published=text, unsafe_reward=-n) for n, text in ABLATED_N.items()
+        ),
+    ),
+    "reacher": Artifact("Reacher (figure 6, table)", "Only Sauté has no violations.", _table("reacher", 10.0)),
+    "point": Artifact("Point goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("point", 20.0)),
+    "car": Artifact("Car goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("car", 20.0)),
+}
