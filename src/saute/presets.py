@@ -22,10 +22,17 @@ class Preset(NamedTuple):
 SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
 FAST_PPO = Preset(200, dataclasses.replace(FAST, target_kl=0.02), rate=7e-4, iterations=40)
+NORMALISED = dataclasses.replace(FAST, normalise=True)
+GOAL = dataclasses.replace(NORMALISED, value_scale=10.0)
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
-    "fast": {},
+    "fast": {
+        "double_pendulum": Preset(350, NORMALISED),
+        "reacher": Preset(150, NORMALISED),
+        "point": Preset(300, GOAL),
+        "car": Preset(100, GOAL),
+    },
 }
 """By preset and task; tasks that are not named, and the user's own environments, take the preset's default."""
 
@@ -33,10 +40,10 @@ DEFAULTS = {"paper": Preset(), "fast": Preset(85, FAST)}
 
 
 def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
-    """The preset for an environment; the paper fits the values of TRPO-Lagrangian on the reacher at rate 1e-2."""
+    """The preset for a method on an environment; the paper fits the values of TRPO-Lagrangian on the reacher at rate 1e-2."""
     chosen = PRESETS[name].get(env, DEFAULTS[name])
-    if (name, algo) == ("fast", "ppo"):
-        return FAST_PPO._replace(epochs=chosen.epochs * FAST_PPO.epochs // DEFAULTS["fast"].epochs)
+    if (name, env, algo) == ("fast", "pendulum", "ppo"):
+        return FAST_PPO
     if (name, env, method) == ("paper", "reacher", "lagrangian"):
         return chosen._replace(settings=dataclasses.replace(chosen.settings, value_rate=1e-2))
     return chosen

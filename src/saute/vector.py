@@ -76,6 +76,10 @@ class SauteVectorWrapper(VectorWrapper):
             self.single_observation_space = augmented_space(bare, self.options.constraints)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._nobody = np.zeros(env.num_envs, bool)
+        plain = isinstance(self._source, str) and not self.options.several and not terminate
+        self._key: Any = self._source if plain else None
+        self._mask_key = f"_{self._key}"
+        self._someone_ended = False
         self._failed = False
         self._remaining: Any = None
         self._rngs: list[np.random.Generator] = []
@@ -113,6 +117,8 @@ class SauteVectorWrapper(VectorWrapper):
             )
             raise gym.error.ResetNeeded(f"{what}, so the budgets are not known any more; call envs.reset()")
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
+        if self._key is not None and self._booked(task_reward, terminated, truncated, info):
+            return self._observe(obs), task_reward, terminated, truncated, info
         restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
         chosen = self.options
@@ -135,12 +141,34 @@ class SauteVectorWrapper(VectorWrapper):
         earned = task_reward if chosen.shape else task_reward.copy()
         info = self._masked(info, ~restarted, cost=paid, task_reward=earned, violated=~is_safe)
         self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
-        if ended.any():
+        self._someone_ended = bool(ended.any())
+        if self._someone_ended:
             self._finish(info, ended, ~is_safe)
         self._ended = ended
         if callable(self._source):
             self._obs = copy.deepcopy(obs)
         return self._observe(obs), reward, terminated, truncated, info
+
+    def _booked(self, task_reward: Any, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> bool:
+        """Book a step at which nobody starts, ends or overspends, as `step` does in general, in a third of the calls."""
+        cost, mask = info.get(self._key), info.get(self._mask_key)
+        if type(cost) is not np.ndarray or cost.dtype != np.float64 or cost.shape != self._nobody.shape:
+            return False
+        if self._someone_ended or terminated.any() or truncated.any() or (mask is not None and not mask.all()):
+            return False
+        remaining = B.spend(self._remaining, cost[:, None], self.options.discount)
+        if not (cost.min() >= 0.0 and B.safe(remaining.min())):
+            return False
+        self._remaining = remaining
+        self._episode_cost += cost[:, None]
+        self._episode_task_return += task_reward
+        everyone = self._nobody | True
+        info["cost"] = cost.copy()
+        info["task_reward"] = task_reward.copy()
+        info["remaining"] = remaining[:, 0].copy()
+        info["violated"] = self._nobody.copy()
+        info["_cost"] = info["_task_reward"] = info["_remaining"] = info["_violated"] = everyone
+        return True
 
     def render(self) -> Any:
         """The pictures of the environments, with a gauge of the remaining budget on each RGB frame."""
@@ -212,6 +240,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._episode_cost[mask] = 0.0
         self._episode_task_return[mask] = 0.0
         self._ended[mask] = False
+        self._someone_ended = bool(self._ended.any())
 
     def _spawn(self, mask: np.ndarray) -> None:
         """One child generator per environment: of its own generator if it has one, else of the vector environment's."""

@@ -1,0 +1,58 @@
+"""Figures and tables by name: what they need is trained once, interrupted ones continue, numbers and pictures are written."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from saute import reproduce
+from saute.artifacts import ARTIFACTS, Artifact
+from saute.cli import main
+from saute.experiment import algorithm_of, environment_of
+from saute.reproduce import folder_of, scaled
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_every_run_of_every_artifact_can_be_made(scale) -> None:
+    for artifact in ARTIFACTS.values():
+        for row in artifact.rows:
+            experiment = scaled(row.experiment, scale)
+            algorithm = algorithm_of(experiment)
+            env = environment_of(experiment, num_envs=1)
+            assert algorithm.bind(env.observation_space, env.action_space).algorithm is algorithm
+
+
+def test_runs_are_addressed_by_their_settings() -> None:
+    def folders(name: str) -> list[pathlib.Path]:
+        return [folder_of(scaled(row.experiment, "laptop"), pathlib.Path("runs")) for row in ARTIFACTS[name].rows]
+
+    assert folders("pendulum-trpo")[1] == folders("ablation-pendulum")[0], "shared runs are trained once"
+    assert len(set(folders("ablation-n"))) == 6 and len(set(folders("generalisation"))) == 4
+
+
+def test_smoke(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = ARTIFACTS["pendulum-trpo"]
+    monkeypatch.setitem(ARTIFACTS, "pendulum-trpo", Artifact(whole.title, whole.claim, whole.rows[:2]))
+    words = ["reproduce", "pendulum-trpo", "--scale", "smoke", "--episodes", "5"]
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]
+    assert main([*words, *places]) == 0
+    first = (tmp_path / "results/smoke/pendulum-trpo/numbers.json").read_bytes()
+    rows = json.loads(first)
+    assert [row["label"] for row in rows] == ["Vanilla TRPO", "Sauté TRPO"] and all(row["episodes"] == 5 for row in rows)
+    for name in ("box.png", "curves.png"):
+        assert (tmp_path / "results/smoke/pendulum-trpo" / name).stat().st_size > 5000
+    page = (tmp_path / "results/smoke.md").read_text()
+    assert "of 5, so ≤" in page and whole.claim in page
+    monkeypatch.setattr(reproduce, "run_experiment", lambda *_: pytest.fail("trained twice"))
+    assert main([*words, *places]) == 0
+    assert (tmp_path / "results/smoke/pendulum-trpo/numbers.json").read_bytes() == first
+    capsys.readouterr()
+    assert main(["reproduce", "--scale", "smoke", "--runs", str(tmp_path / "runs")]) == 0
+    assert "pendulum-trpo                 2    2" in capsys.readouterr().out
+
+
+def test_unknown_artifact_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "pendulum-trop"]) == 2
+    assert "pendulum-trpo" in capsys.readouterr().err
