@@ -27,17 +27,24 @@ __all__ = ["Reproduce", "reproduce"]
 Scale = Literal["smoke", "laptop", "paper"]
 
 
-def _as(metavar: str, default: str | None = None) -> Any:
+def _as(metavar: str) -> Any:
+    """How the help shows an option; tyro asks when it reads the annotations, so that this module does without it."""
     import tyro
 
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if default is None else f"(default: {default})")
+    return tyro.conf.arg(metavar=metavar)
+
+
+def _positional() -> Any:
+    import tyro
+
+    return tyro.conf.Positional
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
     """Reproduce figures and tables of the paper; what was trained already is not trained again."""
 
-    names: Annotated[tuple[str, ...], _as("NAME [NAME ...]")] = ()
+    names: Annotated[tuple[str, ...], _positional()] = ()
     """Figures and tables, or all; none lists them."""
     scale: Scale = "laptop"
     """smoke: one epoch, to see that all works; laptop: the fast presets; paper: the paper's settings and epochs."""
