@@ -22,8 +22,9 @@ demo: setup
 	$(BIN)/saute plot box runs/demo/vanilla runs/demo/saute --out runs/demo/box.png
 	$(BIN)/saute watch pendulum --policy runs/demo/saute --mode test --out runs/demo/film.gif
 
+# Whole files go to one of as many processes as there are cores, since tests of a file share what they compiled.
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

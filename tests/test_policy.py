@@ -20,7 +20,7 @@ def run(tmp_path: pathlib.Path) -> tuple[pathlib.Path, list]:
     env = saute.saute(saute.envs.pendulum())
     net = policy_for(env.observation_space, env.action_space)
     parameters = [net.init(jax.random.key(i)) for i in range(3)]
-    save_policies(tmp_path / "policy.safetensors", parameters, env, (64, 64), {})
+    save_policies(tmp_path / "policy.safetensors", parameters, env, net, {})
     return tmp_path, parameters
 
 
@@ -66,7 +66,7 @@ def test_discrete_and_vanilla_policies(tmp_path: pathlib.Path) -> None:
 
     net = policy_for(Env.observation_space, Env.action_space)
     parameters = net.init(jax.random.key(0))
-    save_policies(tmp_path / "policy.safetensors", [parameters], Env(), (64, 64), {})
+    save_policies(tmp_path / "policy.safetensors", [parameters], Env(), net, {})
     policy = load_policy(tmp_path / "policy.safetensors")
     actions = policy(np.random.default_rng(0).normal(size=(20, 2)))
     assert actions.shape == (20,) and set(actions) <= set(range(4))

@@ -23,6 +23,7 @@ import saute
 from saute.algos.cpo import cpo
 from saute.algos.onpolicy import Settings, interleave
 from saute.algos.ppo import ppo
+from saute.algos.sac import SacSettings
 from saute.algos.trpo import trpo
 from saute.checkpoint import newest
 from saute.cli import main
@@ -30,6 +31,7 @@ from saute.constraint import cvar, lagrangian, pid, tail_weights
 from saute.evaluate import evaluate
 from saute.experiment import Experiment
 from saute.loggers import logger
+from saute.presets import SAC, Preset
 from saute.protocol import Step
 from saute.training import TrainingError, train
 
@@ -315,6 +317,39 @@ def test_config_is_complete_and_survives_the_file() -> None:
         assert experiment.learner is not None and experiment.epochs == experiment.learner.epochs
     assert Experiment("reacher", method="lagrangian").checked().learner.settings.value_rate == 1e-2  # type: ignore[union-attr]
     assert Experiment("car").checked().learner.settings.steps_per_epoch == 10_000  # type: ignore[union-attr]
+
+
+SMALL_SAC = SacSettings(hidden=(16, 16), steps_per_epoch=20, random_steps=30, batch=16, replay=90)
+
+
+def test_a_stopped_soft_actor_critic_continues_bit_for_bit_with_its_replay_half_full_and_wrapped(tmp_path) -> None:
+    env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
+    algorithm = saute.sac(settings=SMALL_SAC)
+    whole = train(algorithm, env, seeds=2, epochs=7, out=tmp_path / "whole")
+    for epochs in (2, 7):
+        halves = train(algorithm, env, seeds=2, epochs=epochs, out=tmp_path / "halves")
+    assert_equal(whole.learners, halves.learners)
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "halves" / name).read_bytes()
+    policy, learner = saute.load_policy(tmp_path / "whole", seed=1), whole.learners[1]
+    wanted = whole.bound.policy.mode(whole.bound.policy.distribution(learner.policy, jnp.array([0.3, 0.5])))
+    np.testing.assert_allclose(policy([0.3], remaining=1.5), wanted, rtol=1e-6)
+
+
+def test_soft_actor_critic_through_the_command_line(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(SAC, "fast", Preset(2, dataclasses.replace(SMALL_SAC, steps_per_epoch=200)))
+    for method in ("saute", "lagrangian"):
+        out = str(tmp_path / method)
+        assert (
+            main(["train", "pendulum", "--algo", "sac", "--method", method, "--preset", "fast", "--seeds", "1", "--out", out])
+            == 0
+        )
+        assert main(["evaluate", out, "--episodes", "3"]) == 0
+        assert "of 3, so ≤" in capsys.readouterr().out
+    assert main(["train", "pendulum", "--algo", "sac", "--method", "cvar", "--out", str(tmp_path / "no")]) == 2
+    assert "use lagrangian or pid" in capsys.readouterr().err
+    assert main(["train", "car", "--algo", "sac", "--out", str(tmp_path / "no")]) == 2
+    assert "needs a JAX-native environment" in capsys.readouterr().err
 
 
 def assert_equal(a: Any, b: Any) -> None:

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from saute.algos.cpo import cpo
 from saute.algos.onpolicy import Algorithm, Settings
 from saute.algos.ppo import ppo
+from saute.algos.sac import Sac, SacSettings, sac
 from saute.algos.trpo import trpo
 from saute.constraint import Constraint, cvar, lagrangian, none, pid, tail_weights
 from saute.envs import TASKS, make_task, nearest
@@ -25,7 +26,7 @@ from saute.vector import SauteVectorWrapper
 
 __all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of"]
 
-ALGORITHMS = ("ppo", "trpo", "cpo")
+ALGORITHMS = ("ppo", "trpo", "cpo", "sac")
 METHODS = ("vanilla", "saute", "lagrangian", "pid", "cvar", "cvar-tail")
 MULTIPLIERS = {"lagrangian", "pid", "cvar", "cvar-tail"}
 
@@ -37,7 +38,7 @@ class Experiment:
     env: str
     """pendulum, double_pendulum, reacher, point, car, or any Gymnasium id with costs (module:Id-v0 imports the module)."""
     algo: str = "trpo"
-    """ppo, trpo or cpo."""
+    """ppo, trpo, cpo or sac."""
     method: str = "saute"
     """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
     budget: float | None = None
@@ -73,6 +74,10 @@ class Experiment:
             raise ValueError(f"method {self.method!r} names two multipliers; choose one of {', '.join(sorted(MULTIPLIERS))}")
         if self.algo == "cpo" and self.parts & MULTIPLIERS:
             raise ValueError(f"cpo has a constraint of its own; method {self.method!r} would add another, use vanilla or saute")
+        if self.algo == "sac" and self.parts & {"cvar", "cvar-tail"}:
+            raise ValueError(
+                f"sac knows no whole episodes, so method {self.method!r} is for ppo and trpo; use lagrangian or pid"
+            )
         name = self.env.replace("-", "_")
         if name not in TASKS and ":" not in self.env:
             nearest(self.env, [*TASKS, *gym.registry], "environment")
@@ -106,7 +111,8 @@ class Experiment:
     def from_json(values: dict[str, Any]) -> Experiment:
         learner = values.get("learner")
         if learner is not None:
-            settings = Settings(**learner["settings"] | {"hidden": tuple(learner["settings"]["hidden"])})
+            kind = SacSettings if values["algo"] == "sac" else Settings
+            settings = kind(**learner["settings"] | {"hidden": tuple(learner["settings"]["hidden"])})
             learner = Preset(**learner | {"settings": settings})
         return Experiment(**values | {"learner": learner})
 
@@ -116,10 +122,15 @@ class Experiment:
         return set(self.method.split("+"))
 
 
-def algorithm_of(experiment: Experiment) -> Algorithm:
+def algorithm_of(experiment: Experiment) -> Algorithm | Sac:
     """The optimiser with its settings and its constraint."""
     learner = experiment.learner or preset_of(experiment.preset, experiment.env, experiment.algo, experiment.method)
     limit, paper_reacher = experiment.budget or 0.0, (experiment.preset, experiment.env) == ("paper", "reacher")
+    if isinstance(learner.settings, SacSettings):
+        multipliers: dict[str, Callable[[float], Constraint]] = {"lagrangian": lagrangian, "pid": pid}
+        # Soft actor-critic measures the cost in units of its limit.
+        chosen = next((make(1.0) for part, make in multipliers.items() if part in experiment.parts), none())
+        return sac(chosen, learner.settings, experiment.budget)
     if experiment.algo == "cpo":
         return cpo(limit, learner.settings)
     constraints: dict[str, Callable[[], Constraint]] = {

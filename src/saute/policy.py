@@ -16,6 +16,7 @@ from gymnasium import spaces
 from saute import budget as B
 from saute.checkpoint import CheckpointError, load, restore, save
 from saute.nets import Categorical, Gaussian, policy_for
+from saute.squashed import SquashedGaussian, squashed_for
 
 __all__ = ["BudgetedPolicy", "Policy", "load_policy", "save_policies"]
 
@@ -28,7 +29,7 @@ class Policy:
     or one each; `key` makes it draw from its distribution instead.
     """
 
-    net: Gaussian | Categorical
+    net: Gaussian | Categorical | SquashedGaussian
     parameters: Any
     action_low: np.ndarray | None
     action_high: np.ndarray | None
@@ -98,12 +99,13 @@ class BudgetedPolicy:
         return self.remaining is not None and not np.all(B.safe(self.remaining))
 
 
-def save_policies(path: pathlib.Path, policies: list[Any], env: Any, hidden: tuple[int, ...], meta: dict[str, Any]) -> None:
+def save_policies(path: pathlib.Path, policies: list[Any], env: Any, net: Any, meta: dict[str, Any]) -> None:
     """All seeds' policy parameters and what is needed to act with them."""
     options = getattr(env, "options", None)
     described = {
         **meta,
-        "hidden": list(hidden),
+        "hidden": list(net.hidden),
+        "squashed": isinstance(net, SquashedGaussian),
         "observations": int(env.observation_space.shape[0]),
         "discrete": int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else None,
         "low": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.low.tolist(),
@@ -127,7 +129,8 @@ def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
     box = meta["discrete"] is None
     low, high = (np.asarray(meta[end], np.float32) if box else None for end in ("low", "high"))
     action_space = spaces.Discrete(meta["discrete"]) if low is None or high is None else spaces.Box(low, high, dtype=np.float32)
-    net = policy_for(observation_space, action_space, tuple(meta["hidden"]))
+    make = squashed_for if meta["squashed"] else policy_for
+    net = make(observation_space, action_space, tuple(meta["hidden"]))
     template = jax.eval_shape(net.init, jax.random.key(0))
     empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
     reference = None if meta["reference"] is None else np.asarray(meta["reference"], np.float32)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from saute.algos.onpolicy import Settings
+from saute.algos.sac import SacSettings
 
 __all__ = ["PRESETS", "Preset", "preset_of"]
 
@@ -14,7 +15,7 @@ class Preset(NamedTuple):
     """How long to train, with which settings; `rate` and `iterations` are PPO's."""
 
     epochs: int = 300
-    settings: Settings = Settings()
+    settings: Settings | SacSettings = Settings()
     rate: float = 3e-4
     iterations: int = 80
 
@@ -29,21 +30,29 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
     "fast": {
         "double_pendulum": Preset(350, NORMALISED),
-        "reacher": Preset(150, NORMALISED),
+        "reacher": Preset(200, FAST),
         "point": Preset(300, GOAL),
         "car": Preset(100, GOAL),
     },
 }
 """By preset and task; tasks that are not named, and the user's own environments, take the preset's default."""
 
+SAC = {
+    "paper": Preset(300, SacSettings(replay=60_000)),
+    "fast": Preset(200, SacSettings(hidden=(64, 64), batch=256, temperature_rate=5e-4, replay=40_000)),
+}
+"""Epochs of 200 steps; the replay holds them all, as a million does."""
+
 DEFAULTS = {"paper": Preset(), "fast": Preset(85, FAST)}
 
 
 def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
     """The preset for a method on an environment; the paper fits the values of TRPO-Lagrangian on the reacher at rate 1e-2."""
+    if algo == "sac":
+        return SAC[name]
     chosen = PRESETS[name].get(env, DEFAULTS[name])
     if (name, env, algo) == ("fast", "pendulum", "ppo"):
         return FAST_PPO
     if (name, env, method) == ("paper", "reacher", "lagrangian"):
-        return chosen._replace(settings=dataclasses.replace(chosen.settings, value_rate=1e-2))
+        return chosen._replace(settings=Settings(value_rate=1e-2))
     return chosen

@@ -3,47 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from saute.host import HostEnvs
 from saute.protocol import Env, Episodes, Step, Transition
 from saute.transform import Sauted
 
-__all__ = ["collect", "collect_host"]
+__all__ = ["Stream", "advance", "begin", "collect", "collect_host", "task_reward"]
 
 Act = Callable[[Any, PRNGKeyArray], tuple[Any, Any]]
 """(observations, key) → (actions, extras), for a batch of environments."""
 
 
+class Stream(NamedTuple):
+    """Where a batch of environments is: states, observations, and the sums of the running episodes."""
+
+    state: Any
+    obs: Float[Array, "env obs"]
+    totals: Episodes
+
+
+def begin(env: Env, key: PRNGKeyArray, num_envs: int) -> Stream:
+    """Fresh episodes."""
+    keys = jax.random.split(key, num_envs)
+    state, obs = jax.vmap(env.reset)(keys)
+    action = jnp.zeros((num_envs, *(env.action_space.shape or ())), env.action_space.dtype)
+    cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, action, keys).cost)
+    return Stream(state, obs, _zeros(num_envs, jnp.zeros(cost.shape, cost.dtype)))
+
+
+def advance(
+    env: Env, stream: Stream, action: Any, step_key: PRNGKeyArray, reset_key: PRNGKeyArray
+) -> tuple[Stream, Step, Episodes]:
+    """One step of all; an episode that ends is followed by the next one, but `Step` still has its own last observation."""
+    num_envs = len(stream.obs)
+    step = jax.vmap(env.step)(stream.state, action, jax.random.split(step_key, num_envs))
+    totals = _add(stream.totals, step, task_reward(step))
+
+    def restarted() -> tuple[Any, Any]:
+        fresh = jax.vmap(env.reset)(jax.random.split(reset_key, num_envs))
+        return jax.tree.map(lambda new, old: _select(totals.ended, new, old), fresh, (step.state, step.obs))
+
+    # Most steps end no episode, and drawing starts that nobody needs would take longer than the physics.
+    state, obs = jax.lax.cond(totals.ended.any(), restarted, lambda: (step.state, step.obs))
+    return Stream(state, obs, _clear(totals)), step, totals
+
+
 def collect(env: Env, act: Act, key: PRNGKeyArray, num_envs: int, steps: int) -> tuple[Transition, Episodes]:
-    """Steps × environments of fresh episodes, as one `lax.scan`; an episode that ends is followed by the next one."""
+    """Steps × environments of fresh episodes, as one `lax.scan`."""
     start, key = jax.random.split(key)
-    state, obs = jax.vmap(env.reset)(jax.random.split(start, num_envs))
 
-    def one(carry: tuple[Any, ...], key: PRNGKeyArray) -> tuple[tuple[Any, ...], tuple[Transition, Episodes]]:
-        state, obs, totals = carry
-        act_key, env_key, reset_key = jax.random.split(key, 3)
-        action, extras = act(obs, act_key)
-        step = jax.vmap(env.step)(state, action, jax.random.split(env_key, num_envs))
-        transition = Transition(obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
-        totals = _add(totals, step, _task_reward(step))
+    def one(stream: Stream, key: PRNGKeyArray) -> tuple[Stream, tuple[Transition, Episodes]]:
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        action, extras = act(stream.obs, act_key)
+        following, step, totals = advance(env, stream, action, step_key, reset_key)
+        moved = Transition(stream.obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
+        return following, (moved, totals)
 
-        def restarted() -> tuple[Any, Any]:
-            fresh = jax.vmap(env.reset)(jax.random.split(reset_key, num_envs))
-            return jax.tree.map(lambda new, old: _select(totals.ended, new, old), fresh, (step.state, step.obs))
-
-        # Most steps end no episode, and drawing starts that nobody needs would take longer than the physics.
-        state, obs = jax.lax.cond(totals.ended.any(), restarted, lambda: (step.state, step.obs))
-        return (state, obs, _clear(totals)), (transition, totals)
-
-    cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, act(obs, key)[0], jax.random.split(key, num_envs)).cost)
-    totals = _zeros(num_envs, jnp.zeros(cost.shape, cost.dtype))
-    return jax.lax.scan(one, (state, obs, totals), jax.random.split(key, steps))[1]
+    return jax.lax.scan(one, begin(env, start, num_envs), jax.random.split(key, steps))[1]
 
 
 def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tuple[Transition, Episodes]:
@@ -55,8 +77,8 @@ def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tup
     for step_key in jax.random.split(key, steps):
         act_key, _, _ = jax.random.split(step_key, 3)
         action, extras = act(obs, act_key)
-        step, task_reward = envs.step(np.asarray(action))
-        totals = _add(_zeros(envs.num_envs, np.zeros_like(step.cost)) if totals is None else totals, step, task_reward)
+        step, earned = envs.step(np.asarray(action))
+        totals = _add(_zeros(envs.num_envs, np.zeros_like(step.cost)) if totals is None else totals, step, earned)
         transition = Transition(obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
         rows.append(jax.tree.map(np.asarray, (transition, totals)))
         ended = np.asarray(totals.ended)
@@ -69,10 +91,10 @@ def _zeros(num_envs: int, cost: Any) -> Episodes:
     return Episodes(jnp.zeros(num_envs, bool), jnp.zeros(num_envs, cost.dtype), cost, jnp.zeros(num_envs, jnp.int32))
 
 
-def _add(totals: Episodes, step: Step, task_reward: Any) -> Episodes:
+def _add(totals: Episodes, step: Step, earned: Any) -> Episodes:
     return Episodes(
         ended=step.terminated | step.truncated,
-        task_return=totals.task_return + task_reward,
+        task_return=totals.task_return + earned,
         cost=totals.cost + step.cost,
         length=totals.length + 1,
     )
@@ -87,5 +109,6 @@ def _select(mask: Any, new: Any, old: Any) -> Any:
     return jnp.where(mask.reshape(-1, *(1,) * (jnp.ndim(new) - 1)), new, old)
 
 
-def _task_reward(step: Step) -> Any:
+def task_reward(step: Step) -> Any:
+    """The reward before shaping."""
     return step.state.task_reward if isinstance(step.state, Sauted) else step.reward

@@ -62,7 +62,7 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | Non
     experiment = read_experiment(run)
     try:
         env = environment_of(experiment, "test", num_envs=min(episodes, HOST_BATCH))
-        bound = algorithm_of(experiment).bind(env.observation_space, env.action_space)
+        bound = algorithm_of(experiment).bind(env.observation_space, env.action_space, getattr(env, "options", None))
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     policies = _policies(run, bound.policy, experiment.seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
+from saute.algos.sac import Sac, SoftActorCritic
 from saute.checkpoint import newest, restore, save, write_atomically
 from saute.constraint import mean
 from saute.host import HostEnvs
@@ -43,11 +45,11 @@ class Run:
 
     learners: list[Learner]
     metrics: list[list[Metrics]]
-    bound: OnPolicy
+    bound: OnPolicy | SoftActorCritic
 
 
 def train(
-    algorithm: Algorithm,
+    algorithm: Algorithm | Sac,
     env: Any,
     *,
     seeds: int = 5,
@@ -62,11 +64,13 @@ def train(
     for name, number in (("seeds", seeds), ("epochs", epochs)):
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
-    bound = algorithm.bind(env.observation_space, env.action_space)
+    bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
+    if isinstance(env, HostEnvs) and isinstance(bound, SoftActorCritic):
+        raise ValueError("soft actor-critic needs a JAX-native environment; train this one with trpo or ppo")
     limit = _limit(env, algorithm) if budget is None else budget
     init = jax.jit(bound.init)
     learners = [init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
-    if algorithm.settings.normalise:
+    if isinstance(bound, OnPolicy) and bound.algorithm.settings.normalise:
         learners = _normalised(bound, env, learners, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
     metrics: list[list[Metrics]] = []
@@ -97,7 +101,7 @@ def train(
                 _checkpoint(folder, learners, len(metrics))
         if folder is not None:
             policies = [bound.exported(learner) for learner in learners]
-            save_policies(folder / "policy.safetensors", policies, env, algorithm.settings.hidden, {"epochs": epochs})
+            save_policies(folder / "policy.safetensors", policies, env, bound.policy, {"epochs": epochs})
     return Run(learners, metrics, bound)
 
 
@@ -119,14 +123,16 @@ def _normalised(bound: OnPolicy, env: Any, learners: list[Learner], seed: int) -
     return [learner._replace(normaliser=measure(learner, key)) for learner, key in zip(learners, keys, strict=True)]
 
 
-def compiled_epoch(bound: OnPolicy, env: Any, limit: float, example: Learner) -> Epoch:
+def compiled_epoch(bound: OnPolicy | SoftActorCritic, env: Any, limit: float, example: Any) -> Epoch:
     """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
     settings = bound.algorithm.settings
+    if isinstance(bound, SoftActorCritic):
+        return _compiled(functools.partial(_replaying, bound, env, limit), example)
 
     def learn(learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Any]]:
         learner, metrics = bound.learn(learner, batch, episodes)
-        finite = _all_finite((learner, batch.reward, batch.cost))
-        return learner, {**metrics, **summary(episodes, limit), "cost_per_step": batch.cost.mean(), "finite": finite}
+        finite = _all_finite((bound.vital(learner), batch.reward, batch.cost))
+        return learner, {**metrics, **summary(episodes, limit), "finite": finite}
 
     if isinstance(env, HostEnvs):
         steps = max(1, settings.steps_per_epoch // env.num_envs)
@@ -143,14 +149,24 @@ def compiled_epoch(bound: OnPolicy, env: Any, limit: float, example: Learner) ->
     def native(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
         return learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, num_envs, steps))
 
-    # Compiled before the threads start, or each of them would compile it.
-    compiled = jax.jit(native).lower(example, jax.random.key(0)).compile()
+    return _compiled(native, example)
+
+
+def _replaying(bound: SoftActorCritic, env: Any, limit: float, learner: Any, key: Any) -> tuple[Any, dict[str, Any]]:
+    learner, metrics, episodes = bound.epoch(env, learner, key)
+    return learner, {**metrics, **summary(episodes, limit), "finite": _all_finite((bound.vital(learner), metrics))}
+
+
+def _compiled(epoch: Epoch, example: Any) -> Epoch:
+    """Compiled before the threads start, or each of them would compile it."""
+    compiled = jax.jit(epoch).lower(example, jax.random.key(0)).compile()
     return lambda learner, key: jax.block_until_ready(compiled(learner, key))
 
 
 def summary(episodes: Episodes, limit: float) -> dict[str, Any]:
     """What the paper's training curves show: returns of the original reward, mean and worst cost, violations."""
     ended, cost = episodes.ended, episodes.cost
+    counted = ended.at[-1].set(True)
     return {
         "episodes": ended.sum(),
         "task_return": mean(episodes.task_return, ended),
@@ -158,10 +174,11 @@ def summary(episodes: Episodes, limit: float) -> dict[str, Any]:
         "worst_cost": jnp.max(jnp.where(ended, cost, 0.0)),
         "violation_rate": mean((cost > limit).astype(cost.dtype), ended),
         "length": mean(episodes.length.astype(cost.dtype), ended),
+        "cost_per_step": jnp.sum(jnp.where(counted, cost, 0.0)) / cost.size,
     }
 
 
-def _limit(env: Any, algorithm: Algorithm) -> float:
+def _limit(env: Any, algorithm: Algorithm | Sac) -> float:
     options = getattr(env, "options", None)
     known = algorithm.limit if options is None else float(np.max(options.high))
     return float("inf") if known is None else known

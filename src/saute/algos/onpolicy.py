@@ -83,7 +83,8 @@ class Algorithm:
     init_optimiser: Callable[[Any], Any]
     limit: float | None = None
 
-    def bind(self, observation_space: Any, action_space: Any) -> OnPolicy:
+    def bind(self, observation_space: Any, action_space: Any, options: Any = None) -> OnPolicy:
+        """For an environment's spaces; whether it is sautéed makes no difference."""
         return OnPolicy(self, policy_for(observation_space, action_space, self.settings.hidden))
 
 
@@ -116,6 +117,10 @@ class OnPolicy:
     def exported(self, learner: Learner) -> Any:
         """Parameters of the policy for plain observations."""
         return self.policy.absorb(learner.policy, learner.normaliser) if learner.normaliser else learner.policy
+
+    def vital(self, learner: Learner) -> Any:
+        """What must be finite."""
+        return learner.policy, learner.value, learner.cost_value
 
     def learn(self, learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Array]]:
         """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
