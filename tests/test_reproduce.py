@@ -18,7 +18,7 @@ from saute.reproduce import folder_of, scaled
 def test_every_run_of_every_artifact_can_be_made(scale) -> None:
     for artifact in ARTIFACTS.values():
         for row in artifact.rows:
-            experiment = scaled(row.experiment, scale)
+            experiment = scaled(row, scale)
             algorithm = algorithm_of(experiment)
             env = environment_of(experiment, num_envs=1)
             assert algorithm.bind(env.observation_space, env.action_space).algorithm is algorithm
@@ -26,9 +26,10 @@ def test_every_run_of_every_artifact_can_be_made(scale) -> None:
 
 def test_runs_are_addressed_by_their_settings() -> None:
     def folders(name: str) -> list[pathlib.Path]:
-        return [folder_of(scaled(row.experiment, "laptop"), pathlib.Path("runs")) for row in ARTIFACTS[name].rows]
+        return [folder_of(scaled(row, "laptop"), pathlib.Path("runs")) for row in ARTIFACTS[name].rows]
 
     assert folders("pendulum-trpo")[1] == folders("ablation-pendulum")[0], "shared runs are trained once"
+    assert {scaled(row, "paper").epochs for row in ARTIFACTS["ablation-n"].rows} == {600}
     assert len(set(folders("ablation-n"))) == 6 and len(set(folders("generalisation"))) == 4
 
 

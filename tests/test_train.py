@@ -80,14 +80,19 @@ def test_unconstrained_probe_in_minibatches_with_scaled_values(algorithm) -> Non
     assert (action_of(run) > 0.85).all()
 
 
-def test_minibatches_take_every_kth_step_and_lose_none() -> None:
-    steps = jnp.broadcast_to(jnp.arange(6)[:, None], (6, 2))
-    both = jnp.stack([steps, jnp.arange(2) + jnp.zeros((6, 2))], -1)
-    parts, pairs = interleave((steps, both), 3)
-    assert parts.tolist() == [[0, 0, 3, 3], [1, 1, 4, 4], [2, 2, 5, 5]]
-    assert pairs[1].tolist() == [[1, 0], [1, 1], [4, 0], [4, 1]]
-    assert interleave(steps, 4).tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]], "a remainder that fills no row is left out"
-    np.testing.assert_array_equal(interleave(steps, 1)[0], steps.ravel())
+def test_minibatches_see_all_times_and_lose_none() -> None:
+    time, env = jnp.meshgrid(jnp.arange(5), jnp.arange(6), indexing="ij")
+    pairs = jnp.stack([time, env], -1)
+    parts, same = interleave((pairs, 10 * time + env), 3)
+    np.testing.assert_array_equal(10 * parts[..., 0] + parts[..., 1], same)
+    for i, part in enumerate(parts):
+        assert ((part[:, 1] - part[:, 0]) % 3 == i).all()
+        assert np.bincount(part[:, 0]).tolist() == [2] * 5, "each minibatch sees all times"
+    assert sorted(same.ravel().tolist()) == sorted((10 * time + env).ravel().tolist()), "and none is lost"
+    uneven = interleave(10 * time + env, 4)
+    assert uneven.shape == (4, 5) and len(set(uneven.ravel().tolist())) == 20, "what fills no row is left out"
+    assert interleave(time, 100).shape == (6, 5), "no more minibatches than environments"
+    np.testing.assert_array_equal(interleave(time, 1)[0], time.ravel())
 
 
 CONSTRAINED = {

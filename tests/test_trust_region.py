@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from saute.algos.cpo import dual
-from saute.trust_region import conjugate_gradient, fisher_product, line_search
+from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 
 def positive_definite(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -97,3 +97,11 @@ def test_a_cost_gradient_parallel_to_the_reward_gradient() -> None:
         λ, ν, case = map(float, dual(*map(jnp.asarray, (1.0, 1.0, 1.0, -0.05)), 0.01))
     x = (1 - ν) / λ
     assert case == 2 and x == pytest.approx(0.05, abs=1e-6)
+
+
+def test_a_step_that_diverges_too_far_is_shortened_to_the_limit_and_others_are_kept() -> None:
+    step = jnp.array([3.0, 4.0])
+    # KL = |x|²/2 = 12.5 for the whole step: at the limit 2 it is 2/5 as long.
+    np.testing.assert_allclose(shortened(step, 0.5 * step @ step, 2.0), 0.4 * step, rtol=1e-6)
+    np.testing.assert_array_equal(shortened(step, jnp.asarray(1.9), 2.0), step)
+    np.testing.assert_array_equal(shortened(step, jnp.asarray(jnp.inf), 2.0), 0 * step)

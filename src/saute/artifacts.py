@@ -1,4 +1,4 @@
-"""Every figure and table of the paper as data: which runs it compares, at which budgets, and what was published."""
+"""Figures and tables of the paper as data: which runs it compares, at which budgets, and what was published."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Row(NamedTuple):
     """Budget at which the policies are tested."""
     published: str = "–"
     """Task and safety as the paper prints them, where it prints numbers."""
+    paper_epochs: int | None = None
+    """Epochs of the paper where they are not those of its other experiments on the task."""
 
 
 class Artifact(NamedTuple):
@@ -28,12 +30,13 @@ class Artifact(NamedTuple):
 
 def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, str, str, str]) -> tuple[Row, ...]:
     return tuple(
-        Row(label, Experiment(env, algo=algo, method=method), budget, *published) for label, algo, method, *published in methods
+        Row(label, Experiment(env, algo=algo, method=method), budget, published[0] if published else "–")
+        for label, algo, method, *published in methods
     )
 
 
-def _sauted(label: str, env: str, budget: float, test: float | None = None, published: str = "–", **options: Any) -> Row:
-    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test, published)
+def _sauted(label: str, env: str, budget: float, test: float | None = None, **options: Any) -> Row:
+    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
@@ -126,7 +129,8 @@ ARTIFACTS: dict[str, Artifact] = {
         "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
         "Safe for every n; the return is best for n near 1000.",
         tuple(
-            _sauted(f"n = {n:g}", "double_pendulum", 40.0, published=text, unsafe_reward=-n) for n, text in ABLATED_N.items()
+            _sauted(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600)
+            for n, text in ABLATED_N.items()
         ),
     ),
     "reacher": Artifact("Reacher (figure 6, table)", "Only Sauté has no violations.", _table("reacher", 10.0)),

@@ -70,6 +70,8 @@ def _run(name: str, words: list[str]) -> None:
         raise UserError(f"{error}; see saute --help") from error
     import tyro
 
+    # As for `python -m`, what an environment or a policy is imported from may lie in the current directory.
+    sys.path.insert(0, os.getcwd())
     module = importlib.import_module(command.module)
     options = tyro.cli(
         getattr(module, command.options), args=words, prog=f"saute {name}", config=(tyro.conf.PositionalRequiredArgs,)

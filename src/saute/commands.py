@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from saute.checkpoint import CheckpointError, write_atomically
+from saute.checkpoint import CheckpointError
 from saute.cli import UserError
 from saute.evaluate import Outcome
 from saute.experiment import Experiment, algorithm_of, environment_of
@@ -75,7 +75,7 @@ def train(options: Train) -> None:
 
 def resume(options: Resume) -> None:
     experiment = read_experiment(options.run)
-    epochs = options.epochs or experiment.epochs
+    epochs = experiment.epochs if options.epochs is None else options.epochs
     run_experiment(_checked(dataclasses.replace(experiment, epochs=epochs)), options.run, options.log)
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
@@ -110,8 +110,7 @@ def run_experiment(experiment: Experiment, out: pathlib.Path, logs: tuple[str, .
     try:
         algorithm, env = algorithm_of(experiment), environment_of(experiment)
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "config.json", _lines(experiment.as_json()))
-        write_atomically(out / "versions.json", _lines(versions()))
+        files = {"config.json": _lines(experiment.as_json()), "versions.json": _lines(versions())}
         epochs, steps = experiment.epochs or 1, algorithm.settings.steps_per_epoch
         with progress(epochs, steps * experiment.seeds) as show, logger(logs, out, experiment.as_json()) as log:
             run_training(
@@ -122,6 +121,7 @@ def run_experiment(experiment: Experiment, out: pathlib.Path, logs: tuple[str, .
                 seed=experiment.seed,
                 budget=experiment.budget,
                 out=out,
+                files=files,
                 report=lambda epoch, metrics: (show(epoch, metrics), log(epoch, metrics))[0],
             )
     except (TrainingError, CheckpointError, ValueError) as problem:

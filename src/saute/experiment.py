@@ -83,6 +83,12 @@ class Experiment:
             nearest(self.env, [*TASKS, *gym.registry], "environment")
         task = make_task(name) if name in TASKS else None
         budget = self.budget if self.budget is not None or task is None else task.budget
+        if budget is not None and not 0.0 < budget < float("inf"):
+            raise ValueError(f"--budget {budget} must be positive and finite, in the units of the cost")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"--seed {self.seed} must be a whole number from 0 to 2³¹ − 1")
+        if self.algo == "sac" and "jax" not in TASKS.get(name, ("", "", ()))[2]:
+            raise ValueError(f"soft actor-critic needs a JAX-native environment, which {self.env} is not; use trpo or ppo")
         if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
             raise ValueError(f"{self.env} has no budget of its own; pass --budget, in the units of its cost")
         if self.lowest_budget is not None and "saute" not in self.parts:
@@ -109,6 +115,10 @@ class Experiment:
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> Experiment:
+        kinds = {"env": str, "algo": str, "method": str, "preset": str, "seeds": int, "epochs": int, "seed": int, "envs": int}
+        for name, kind in kinds.items():
+            if name in values and not isinstance(values[name], kind):
+                raise ValueError(f"{name} is {values[name]!r}, expected {kind.__name__}")
         learner = values.get("learner")
         if learner is not None:
             kind = SacSettings if values["algo"] == "sac" else Settings
@@ -170,9 +180,12 @@ def _vector(name: str, num_envs: int, mode: str) -> Any:
         module, name = name.split(":", 1)
         try:
             importlib.import_module(module)
-        except ModuleNotFoundError as missing:
+        except Exception as problem:
             raise ValueError(
-                f"cannot import {module!r} ({missing}); run from the folder that holds it, or install it"
-            ) from None
+                f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
+            ) from problem
     nearest(name, gym.registry, "environment")
-    return SyncVectorEnv([lambda: gym.make(name)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    try:
+        return SyncVectorEnv([lambda: gym.make(name)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    except Exception as problem:
+        raise ValueError(f"{name} cannot be made: {problem}") from problem

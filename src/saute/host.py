@@ -36,7 +36,7 @@ class HostEnvs:
             raise ValueError(f"observations {space} are not a vector; flatten them with gymnasium.wrappers.FlattenObservation")
         self.envs = envs
         self.num_envs = envs.num_envs
-        self.horizon: int | None = getattr(envs.spec, "max_episode_steps", None)
+        self.horizon = _horizon(envs)
         self.options = envs.options if isinstance(envs, SauteVectorWrapper) else None
         self.observation_space: spaces.Box = space
         self.action_space = envs.single_action_space
@@ -62,6 +62,15 @@ class HostEnvs:
     def _bounded(self, actions: np.ndarray) -> np.ndarray:
         space = self.action_space
         return np.clip(actions, space.low, space.high) if isinstance(space, spaces.Box) else actions
+
+
+def _horizon(envs: VectorEnv) -> int | None:
+    """The time limit of an episode, if one is known."""
+    bare = envs.unwrapped
+    if hasattr(bare, "env"):
+        return getattr(bare.env, "horizon", None)
+    specs = [envs.spec, *(env.spec for env in getattr(bare, "envs", ()))]
+    return next((spec.max_episode_steps for spec in specs if spec is not None and spec.max_episode_steps), None)
 
 
 def _single(values: Any) -> np.ndarray:

@@ -28,7 +28,10 @@ def versions() -> dict[str, Any]:
 def logger(names: tuple[str, ...], out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
     """A function (epoch, metrics of every seed) → None that passes them to all named loggers."""
     with contextlib.ExitStack() as stack:
-        logs = [stack.enter_context(LOGGERS[nearest(name, LOGGERS, "logger")](out, config)) for name in names]
+        try:
+            logs = [stack.enter_context(LOGGERS[nearest(name, LOGGERS, "logger")](out, config)) for name in names]
+        except ModuleNotFoundError as missing:
+            raise ValueError(f"{missing}; pip install 'saute[log]'") from None
 
         def log(epoch: int, metrics: list[dict[str, float]]) -> None:
             for one in logs:

@@ -60,6 +60,8 @@ def reproduce(options: Reproduce) -> None:
     if not options.names:
         print(_listing(options))
         return
+    if options.episodes < 1:
+        raise UserError(f"--episodes {options.episodes} must be at least 1")
     try:
         names = list(ARTIFACTS) if options.names == ("all",) else [nearest(n, ARTIFACTS, "artifact") for n in options.names]
     except ValueError as problem:
@@ -70,12 +72,14 @@ def reproduce(options: Reproduce) -> None:
     print(f"wrote {options.out / options.scale}.md")
 
 
-def scaled(experiment: Experiment, scale: Scale) -> Experiment:
-    """The experiment with the settings of a scale."""
+def scaled(row: Row, scale: Scale) -> Experiment:
+    """The experiment of a row with the settings of a scale."""
+    experiment = row.experiment
     if scale == "smoke":
         experiment = dataclasses.replace(experiment, preset="paper", epochs=1, seeds=1)
     else:
-        experiment = dataclasses.replace(experiment, preset="fast" if scale == "laptop" else "paper")
+        preset, epochs = ("fast", None) if scale == "laptop" else ("paper", row.paper_epochs)
+        experiment = dataclasses.replace(experiment, preset=preset, epochs=epochs)
     return experiment.checked()
 
 
@@ -92,13 +96,15 @@ def finished(run: pathlib.Path) -> bool:
 def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
     groups, curves, rows = {}, {}, []
     for row in artifact.rows:
-        experiment = scaled(row.experiment, options.scale)
+        experiment = scaled(row, options.scale)
         run = folder_of(experiment, options.runs)
         if not finished(run):
             print(f"{name}: training {row.label} ({experiment.epochs} epochs of {experiment.seeds} seeds) …", flush=True)
-            begin = time.monotonic()
+            begin, continued = time.monotonic(), (run / "config.json").exists()
             run_experiment(experiment, run)
-            write_atomically(run / "seconds.json", json.dumps(round(time.monotonic() - begin)).encode())
+            # How long an interrupted run took is not known.
+            seconds = None if continued else round(time.monotonic() - begin)
+            write_atomically(run / "seconds.json", json.dumps(seconds).encode())
         _, outcomes = outcomes_of(run, options.episodes, 1_000_000, row.budget)
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
         curves[row.label] = read_metrics(run)
@@ -113,7 +119,7 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
     print(_table(rows))
 
 
-def _numbers(row: Row, outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
+def _numbers(row: Row, outcomes: list[Outcome], seconds: float | None) -> dict[str, Any]:
     returns, costs = (np.concatenate(column) for column in list(zip(*outcomes, strict=True))[:2])
     violations = int((costs > row.budget).sum())
     return {
@@ -137,9 +143,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         mean, std, *_ = row["return"]
         costs = ", ".join(f"{value:.2f}" for value in row["cost"])
+        seconds = "–" if row["training seconds"] is None else f"{row['training seconds']} s"
         seen = f"{row['violations']} of {row['episodes']}, so ≤ {100 * row['bound']:.2f} % at 95 %"
         cells = (row["label"], f"{row['budget']:g}", f"{mean:.2f} ± {std:.2f}", costs, seen, row["published"])
-        lines.append("| " + " | ".join(cells) + f" | {row['training seconds']} s |")
+        lines.append("| " + " | ".join(cells) + f" | {seconds} |")
     return "\n".join(lines)
 
 
@@ -159,6 +166,6 @@ def _page(options: Reproduce) -> str:
 def _listing(options: Reproduce) -> str:
     lines = [f"{'name':<26} {'runs':>4} {'done':>4}  content"]
     for name, artifact in ARTIFACTS.items():
-        runs = {folder_of(scaled(row.experiment, options.scale), options.runs) for row in artifact.rows}
+        runs = {folder_of(scaled(row, options.scale), options.runs) for row in artifact.rows}
         lines.append(f"{name:<26} {len(runs):>4} {sum(map(finished, runs)):>4}  {artifact.title}")
     return "\n".join(lines)

@@ -59,8 +59,12 @@ def train(
     out: str | pathlib.Path | None = None,
     report: Report | None = None,
     checkpoint_seconds: float = 10.0,
+    files: dict[str, bytes] | None = None,
 ) -> Run:
-    """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit."""
+    """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit.
+
+    `files` are put into the folder, by name, once it is sure that nobody else trains there.
+    """
     for name, number in (("seeds", seeds), ("epochs", epochs)):
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
@@ -78,6 +82,10 @@ def train(
     with _locked(folder), ThreadPoolExecutor(max_workers=_workers(env)) as pool:
         if folder is not None:
             learners, metrics = _recover(folder, learners)
+            if len(metrics) > epochs:
+                raise TrainingError(f"{folder} has {len(metrics)} epochs already, more than {epochs}; ask for at least as many")
+            for name, content in (files or {}).items():
+                write_atomically(folder / name, content)
         saved = time.monotonic()
         try:
             while len(metrics) < epochs:

@@ -16,6 +16,8 @@ from saute.observation import augmented_space
 from saute.options import Options, as_budget, options
 from saute.protocol import Env, Step
 
+BUDGET = 0x5A07E
+
 __all__ = ["SauteEnv", "Sauted", "saute"]
 
 
@@ -52,8 +54,11 @@ class SauteEnv:
         """Begin an episode with its full budget, drawn from the range of the options unless it is given."""
         state, obs = self.env.reset(key)
         if budget is None:
-            # The environment keeps the key itself, so that its starts are those of the bare environment.
-            budget = self.options.draw(jax.random.uniform(jax.random.fold_in(key, 1), self.options.budget_shape, obs.dtype))
+            # The environment keeps the key itself, so that its starts are those of the bare environment; it may split the key,
+            # and split(key)[i] is fold_in(key, i), so the budget has a number that nobody counts up to.
+            budget = self.options.draw(
+                jax.random.uniform(jax.random.fold_in(key, BUDGET), self.options.budget_shape, obs.dtype)
+            )
         elif not isinstance(budget, jax.core.Tracer):
             budget = as_budget(np.asarray(budget), self.options.budget_shape, "budget")
         remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)

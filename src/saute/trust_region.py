@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["conjugate_gradient", "fisher_product", "line_search"]
+__all__ = ["conjugate_gradient", "fisher_product", "line_search", "shortened"]
 
 Vector = Float[Array, " parameters"]
 
@@ -32,6 +32,14 @@ def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iteration
         return x, r, r + r_next / jnp.maximum(rr, 1e-30) * p, r_next
 
     return jax.lax.fori_loop(0, iterations, iterate, (jnp.zeros_like(b), b, b, b @ b))[0]
+
+
+def shortened(step: Vector, divergence: Float[Array, ""], limit: float) -> Vector:
+    """The step at which a divergence that grows with its square would be the limit, where the whole step's is beyond.
+
+    The curvature of a minibatch knows too few directions, so the divergence on all data can be many times the predicted one.
+    """
+    return step * jnp.sqrt(jnp.minimum(1.0, limit / jnp.maximum(divergence, 1e-12)))
 
 
 def line_search(

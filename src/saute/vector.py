@@ -118,7 +118,8 @@ class SauteVectorWrapper(VectorWrapper):
             raise gym.error.ResetNeeded(f"{what}, so the budgets are not known any more; call envs.reset()")
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
         if self._key is not None and self._booked(task_reward, terminated, truncated, info):
-            return self._observe(obs), task_reward, terminated, truncated, info
+            reward = task_reward.copy() if self.options.shape else task_reward
+            return self._observe(obs), reward, terminated, truncated, info
         restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
         chosen = self.options
@@ -154,7 +155,9 @@ class SauteVectorWrapper(VectorWrapper):
         cost, mask = info.get(self._key), info.get(self._mask_key)
         if type(cost) is not np.ndarray or cost.dtype != np.float64 or cost.shape != self._nobody.shape:
             return False
-        if self._someone_ended or terminated.any() or truncated.any() or (mask is not None and not mask.all()):
+        if type(task_reward) is not np.ndarray or task_reward.dtype != np.float64:
+            return False
+        if self._someone_ended or terminated.any() or truncated.any() or (mask is not None and not np.all(mask)):
             return False
         remaining = B.spend(self._remaining, cost[:, None], self.options.discount)
         if not (cost.min() >= 0.0 and B.safe(remaining.min())):
@@ -164,7 +167,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._episode_task_return += task_reward
         everyone = self._nobody | True
         info["cost"] = cost.copy()
-        info["task_reward"] = task_reward.copy()
+        info["task_reward"] = task_reward if self.options.shape else task_reward.copy()
         info["remaining"] = remaining[:, 0].copy()
         info["violated"] = self._nobody.copy()
         info["_cost"] = info["_task_reward"] = info["_remaining"] = info["_violated"] = everyone

@@ -9,7 +9,6 @@ import errno
 import importlib
 import os
 import pathlib
-import sys
 import traceback
 import warnings
 import zlib
@@ -110,8 +109,6 @@ class Film:
 def watch(options: Watch) -> None:
     """Play the episodes, write the film, and print what they came to."""
     _check(options)
-    # As for `python -m`, what is imported may lie in the current directory.
-    sys.path.insert(0, os.getcwd())
     spec = _spec(options.env)
     out = options.out or pathlib.Path(f"{spec.kwargs['name'] if spec.entry_point == TASK else spec.name}.gif")
     write = _writer(out)

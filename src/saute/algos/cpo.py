@@ -11,7 +11,7 @@ from jaxtyping import Array
 from saute import constraint as constraints
 from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
 from saute.algos.trpo import surrogates
-from saute.trust_region import conjugate_gradient, fisher_product, line_search
+from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["cpo", "dual"]
 
@@ -72,6 +72,8 @@ def cpo(
         λ, ν, case = dual(q, r, s, c, δ)
         recover = -jnp.sqrt(2 * δ / jnp.maximum(s, 1e-12)) * Hb
         step = jnp.where(case == 0, recover, (Hg - ν * Hb) / jnp.maximum(λ, 1e-12))
+        if settings.minibatches > 1:
+            step = shortened(step, divergence(θ + step), δ)
 
         def acceptable(θ_new: Array) -> Array:
             better = (surrogate(θ_new, data.advantage) >= before) | (case <= 1)

@@ -37,7 +37,7 @@ class Settings:
     normalise: bool = False
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1
-    """Value fits, Fisher products and PPO's steps use every k-th time step, in turn; 1 is the paper's full batch."""
+    """Value fits and PPO's steps use k parts of the data in turn, Fisher products the first; 1, all of it, as in the paper."""
 
 
 class Data(NamedTuple):
@@ -170,12 +170,19 @@ def _seen(learner: Learner, obs: Array) -> Array:
 
 
 def interleave(tree: Any, minibatches: int) -> Any:
-    """(step, env, …) → (minibatch, row, …): minibatch i has the steps i, i + k, i + 2k, … of all environments."""
+    """(step, env, …) → (minibatch, row, …): step t of environment e goes to minibatch (e − t) mod k, so each sees all times.
+
+    There are at most as many minibatches as environments; of those that do not fill the last row, other ones are left out at
+    every step.
+    """
 
     def split(leaf: Array) -> Array:
-        whole = leaf[: len(leaf) // minibatches * minibatches]
-        parts = whole.reshape(-1, minibatches, *leaf.shape[1:]).swapaxes(0, 1)
-        return parts.reshape(minibatches, -1, *leaf.shape[2:])
+        steps, envs = leaf.shape[:2]
+        parts = min(minibatches, envs)
+        turned = (jnp.arange(envs) + jnp.arange(steps)[:, None]) % envs
+        rows = leaf[jnp.arange(steps)[:, None], turned] if parts > 1 else leaf
+        rows = rows[:, : envs // parts * parts].reshape(steps, -1, parts, *leaf.shape[2:])
+        return jnp.moveaxis(rows, 2, 0).reshape(parts, -1, *leaf.shape[2:])
 
     return jax.tree.map(split, tree)
 
@@ -192,5 +199,5 @@ def fit(net: Any, optimiser_state: Any, obs: Array, target: Array, settings: Set
         updates, state = adam.update(jax.grad(loss)(net, i), state)
         return (optax.apply_updates(net, updates), state), None
 
-    turns = jnp.arange(settings.value_iterations) % settings.minibatches
+    turns = jnp.arange(settings.value_iterations) % len(obs)
     return jax.lax.scan(iterate, (net, optimiser_state), turns)[0]

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017), full-batch, stopped early by the divergence."""
+"""Proximal policy optimisation (Schulman et al. 2017), stopped early by the divergence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ppo(
 
         def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             i, parameters, state, _ = carry
-            (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, i % settings.minibatches)
+            (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, i % len(data.obs))
             updates, fresh = adam.update(gradient, state)
             # The divergence is that of the parameters before this step: once it is too large, the step is not made.
             within = divergence <= margin * settings.target_kl

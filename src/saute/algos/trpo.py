@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from saute import constraint as constraints
 from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
-from saute.trust_region import conjugate_gradient, fisher_product, line_search
+from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["surrogates", "trpo"]
 
@@ -34,12 +34,14 @@ def trpo(
         before, g = jax.value_and_grad(surrogate)(θ, data.objective)
         product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
         direction = conjugate_gradient(product, g, cg_iterations)
-        scale = jnp.sqrt(2 * limit / jnp.maximum(direction @ product(direction), 1e-12))
+        step = jnp.sqrt(2 * limit / jnp.maximum(direction @ product(direction), 1e-12)) * direction
+        if settings.minibatches > 1:
+            step = shortened(step, divergence(θ + step), limit)
 
         def acceptable(θ_new: Array) -> Array:
             return (divergence(θ_new) <= limit) & (surrogate(θ_new, data.objective) >= before)
 
-        θ_new, fraction = line_search(acceptable, θ, scale * direction, shrink, tries)
+        θ_new, fraction = line_search(acceptable, θ, step, shrink, tries)
         return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction}
 
     return Algorithm("trpo", settings, constraint or constraints.none(), improve, lambda parameters: ())
