@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
     "fast": {
         "double_pendulum": Preset(300, NORMALISED),
-        "reacher": Preset(200, FAST),
+        "reacher": Preset(600),
         "point": Preset(400, GOAL),
         "car": Preset(100, GOAL),
     },
