@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import saute
 from saute.checkpoint import CheckpointError
+from saute.cli import main
 from saute.nets import policy_for
 from saute.policy import BudgetedPolicy, load_policy, save_policies
 
@@ -91,3 +92,13 @@ def test_budgeted_policy_keeps_the_wrappers_books() -> None:
             keeper.spend(bad)
     with pytest.raises(ValueError, match="budget=0 must be positive"):
         keeper.begin(0)
+
+
+def test_a_trained_policy_is_filmed(run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["watch", "pendulum", "--steps", "3", "--size", "64", "--out", str(tmp_path / "film.gif")]
+    assert main([*words, "--policy", f"{run[0]}@2"]) == 0
+    assert (tmp_path / "film.gif").stat().st_size > 500 and "4 frames" in capsys.readouterr().out
+    assert main([*words, "--policy", f"{run[0]}@9"]) == 2
+    assert "has no seed 9" in capsys.readouterr().err
+    assert main([*words, "--policy", f"{run[0]}@x"]) == 2
+    assert "not a whole number" in capsys.readouterr().err

@@ -121,3 +121,13 @@ def test_gymnasium_form_of_a_sauted_env_passes_the_checker() -> None:
     with pytest.warns(UserWarning, match="infinity"):
         check_env(env, skip_render_check=True)
     assert isinstance(env, gym.Env)
+
+
+@pytest.mark.parametrize("name", ["pendulum", "double_pendulum", "reacher", "point"])
+def test_random_budgets_say_nothing_about_the_start(name: str) -> None:
+    env = saute.saute(getattr(saute.envs, name)(), saute.uniform(5.0, 100.0))
+    _, obs = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 2000))
+    assert obs[:, -1].std() > 0.2
+    for column in np.asarray(obs[:, :-1], np.float64).T:
+        if column.std() > 1e-6:
+            assert abs(np.corrcoef(column, obs[:, -1])[0, 1]) < 0.1
