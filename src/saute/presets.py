@@ -22,7 +22,7 @@ class Preset(NamedTuple):
 
 SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
-FAST_PPO = Preset(200, dataclasses.replace(FAST, target_kl=0.02), rate=7e-4, iterations=40)
+FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02), rate=7e-4, iterations=40)
 NORMALISED = dataclasses.replace(FAST, normalise=True)
 GOAL = dataclasses.replace(NORMALISED, value_scale=10.0)
 
