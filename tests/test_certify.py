@@ -166,12 +166,15 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Made-up episodes instead of physics: each is named by the seed it starts from; the calls are kept."""
     calls: list[tuple[int, int]] = []
 
-    def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int) -> Outcome:
-        calls.append((seed, episodes))
-        numbers = np.arange(seed, seed + episodes, dtype=float)
-        return Outcome(numbers, numbers % 40.0, np.full(episodes, 200))
+    def evaluator(net: Any, env: Any, episodes: int) -> Any:
+        def test(parameters: Any, seed: int) -> Outcome:
+            calls.append((seed, episodes))
+            numbers = np.arange(seed, seed + episodes, dtype=float)
+            return Outcome(numbers, numbers % 40.0, np.full(episodes, 200))
 
-    monkeypatch.setattr(runs, "evaluate", evaluate)
+        return test
+
+    monkeypatch.setattr(runs, "evaluator", evaluator)
     return calls
 
 

@@ -239,7 +239,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: pathlib.Path, monke
         (["train", "pendulum", "--preset", "papers"], "unknown preset 'papers'; did you mean 'paper'"),
         (["train", "pendulum", "--seeds", "0"], "--seeds 0 must be at least 1"),
         (["train", "pendulum", "--epochs", "-1"], "--epochs -1 must be at least 1"),
-        (["train", "pendulum", "--budget", "-3"], "budget=-3.0 must be a positive"),
+        (["train", "pendulum", "--budget", "-3"], "--budget -3.0 must be positive"),
         (["train", "CartPole-v1"], "CartPole-v1 has no budget of its own; pass --budget"),
         (["train", "CartPole-v1", "--budget", "3", "--epochs", "1"], "no cost: info"),
         (["train", "pendulum", "--method", "pid+lagrangian"], "names two multipliers"),
