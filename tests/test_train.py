@@ -20,6 +20,7 @@ import pytest
 from gymnasium import spaces
 
 import saute
+from saute import training
 from saute.algos.cpo import cpo
 from saute.algos.onpolicy import Settings, interleave
 from saute.algos.ppo import ppo
@@ -95,13 +96,14 @@ def test_minibatches_see_all_times_and_lose_none() -> None:
     np.testing.assert_array_equal(interleave(time, 1)[0], time.ravel())
 
 
+WIDE = dataclasses.replace(SMALL, steps_per_epoch=4000)  # the tail's gradient comes from a tenth of the episodes
 CONSTRAINED = {
     "ppo-lagrangian": lambda: ppo(lagrangian(3.0), SMALL),
     "trpo-lagrangian": lambda: trpo(lagrangian(3.0), SMALL),
     "trpo-pid": lambda: trpo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
     "ppo-pid": lambda: ppo(pid(3.0, proportional=0.5, integral=0.1), SMALL),
     "trpo-cvar": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1)), SMALL),
-    "trpo-cvar-tail": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1), weigh=tail_weights(0.1)), SMALL),
+    "trpo-cvar-tail": lambda: trpo(lagrangian(3.0, statistic=cvar(0.1), weigh=tail_weights(0.1)), WIDE),
     "cpo": lambda: cpo(3.0, SMALL),
 }
 
@@ -110,8 +112,7 @@ CONSTRAINED = {
 def test_constrained_probe_comes_to_the_limit_and_not_beyond(name: str) -> None:
     run = train(CONSTRAINED[name](), Slope(), seeds=2, epochs=150, budget=3.0)
     costs = np.array([[seed["cost"] for seed in epoch] for epoch in run.metrics[-40:]])
-    # A tenth of the episodes carries all of the tail's gradient, which is slower; without a constraint the cost is above 9.
-    assert costs.mean() < (6.0 if "tail" in name else 3.5), "the mean cost of the episodes is held near the limit"
+    assert costs.mean() < 3.5, "the mean cost of the episodes is held near the limit"
     if "cvar" not in name:
         assert costs.mean() > 1.5, "and the limit is used"
 
@@ -184,6 +185,25 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "whole/policy.safetensors").read_bytes() == (tmp_path / "halves/policy.safetensors").read_bytes()
 
 
+def test_interrupted_between_learning_and_writing_it_continues_bit_for_bit(tmp_path, monkeypatch) -> None:
+    env = saute.saute(Slope(), budget=3.0)
+    whole = train(trpo(settings=SMALL), env, seeds=2, epochs=4, out=tmp_path / "whole")
+    append = training._append
+
+    def interrupted(folder: pathlib.Path, fresh: list[dict[str, float]]) -> None:
+        if len((folder / "metrics.jsonl").read_text().splitlines()) == 2:
+            raise KeyboardInterrupt
+        append(folder, fresh)
+
+    monkeypatch.setattr(training, "_append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(trpo(settings=SMALL), env, seeds=2, epochs=4, out=tmp_path / "cut")
+    monkeypatch.setattr(training, "_append", append)
+    cut = train(trpo(settings=SMALL), env, seeds=2, epochs=4, out=tmp_path / "cut")
+    assert_equal(whole.learners, cut.learners)
+    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "cut/metrics.jsonl").read_bytes()
+
+
 def test_killed_at_any_moment_and_resumed_ends_with_the_identical_policy(tmp_path: pathlib.Path) -> None:
     words = ["train", "pendulum", "--seeds", "1", "--epochs", "12"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
@@ -239,7 +259,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: pathlib.Path, monke
         (["train", "pendulum", "--preset", "papers"], "unknown preset 'papers'; did you mean 'paper'"),
         (["train", "pendulum", "--seeds", "0"], "--seeds 0 must be at least 1"),
         (["train", "pendulum", "--epochs", "-1"], "--epochs -1 must be at least 1"),
-        (["train", "pendulum", "--budget", "-3"], "--budget -3.0 must be positive"),
+        (["train", "pendulum", "--budget", "-3"], "budget=-3.0 must be a positive"),
         (["train", "CartPole-v1"], "CartPole-v1 has no budget of its own; pass --budget"),
         (["train", "CartPole-v1", "--budget", "3", "--epochs", "1"], "no cost: info"),
         (["train", "pendulum", "--method", "pid+lagrangian"], "names two multipliers"),

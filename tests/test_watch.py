@@ -162,7 +162,7 @@ ERRORS: list[tuple[list[str], str]] = [
     (["mine:PhotoText-v0"], "the environment renders a str instead of RGB pictures"),
     (["mine:PhotoText-v0", "--size", "99"], "the environment renders a str instead of RGB pictures"),
     (["mine:PhotoGrowing-v0"], "change their size from (80, 80, 3) to (81, 80, 3)"),
-    ([PHOTO, "--policy", "best"], "unknown policy 'best'; use random, zero, a run folder, or module:function"),
+    ([PHOTO, "--policy", "best"], "unknown policy 'best'; use random, zero, or module:function"),
     (
         [PHOTO, "--policy", "absent:act"],
         "policy 'absent:act' cannot be imported: ModuleNotFoundError: No module named 'absent'",

@@ -15,6 +15,10 @@ from saute.rollout import collect
 __all__ = ["Outcome", "evaluate", "evaluator"]
 
 
+LONGEST = 100_000
+"""Steps after which an episode of a host environment counts as endless."""
+
+
 class Outcome(NamedTuple):
     """One entry per evaluated episode; the return is the task's own, never the shaped one."""
 
@@ -41,15 +45,17 @@ def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:
     act = jax.jit(lambda obs: net.mode(net.distribution(parameters, obs)))
     obs, running = envs.reset(seed), np.ones(envs.num_envs, bool)
     task_return, cost, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)
-    while running.any():
+    for _ in range(LONGEST):
         step, task_reward = envs.step(np.asarray(act(obs)))
         task_return += running * task_reward
         cost += running * step.cost
         length += running
         ended = step.terminated | step.truncated
         running &= ~ended
+        if not running.any():
+            return Outcome(task_return, cost, length)
         obs = envs.restart(ended) if ended.any() else step.obs
-    return Outcome(task_return, cost, length)
+    raise ValueError(f"{running.sum()} episodes have not ended after {LONGEST} steps; give the environment a TimeLimit")
 
 
 def _first_episodes(net: Any, parameters: Any, env: Any, episodes: int, key: Any) -> tuple[Any, Any, Any]:

@@ -19,7 +19,7 @@ from saute.constraint import Constraint, cvar, lagrangian, none, pid, tail_weigh
 from saute.envs import TASKS, make_task, nearest
 from saute.envs.task import TaskEnv
 from saute.host import HostEnvs
-from saute.options import uniform
+from saute.options import as_budget, uniform
 from saute.presets import PRESETS, Preset, preset_of
 from saute.transform import saute as sauted
 from saute.vector import SauteVectorWrapper
@@ -83,8 +83,7 @@ class Experiment:
             nearest(self.env, [*TASKS, *gym.registry], "environment")
         task = make_task(name) if name in TASKS else None
         budget = self.budget if self.budget is not None or task is None else task.budget
-        if budget is not None and not 0.0 < budget < float("inf"):
-            raise ValueError(f"--budget {budget} must be positive and finite, in the units of the cost")
+        budget = None if budget is None else as_budget(budget, (), "budget")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed {self.seed} must be a whole number from 0 to 2³¹ − 1")
         if self.algo == "sac" and "jax" not in TASKS.get(name, ("", "", ()))[2]:

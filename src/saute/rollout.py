@@ -32,7 +32,7 @@ def begin(env: Env, key: PRNGKeyArray, num_envs: int) -> Stream:
     """Fresh episodes."""
     keys = jax.random.split(key, num_envs)
     state, obs = jax.vmap(env.reset)(keys)
-    action = jnp.zeros((num_envs, *(env.action_space.shape or ())), env.action_space.dtype)
+    action = jnp.asarray(np.zeros((num_envs, *(env.action_space.shape or ())), env.action_space.dtype))
     cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, action, keys).cost)
     return Stream(state, obs, _zeros(num_envs, jnp.zeros(cost.shape, cost.dtype)))
 

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -72,63 +72,63 @@ def train(
     if isinstance(env, HostEnvs) and isinstance(bound, SoftActorCritic):
         raise ValueError("soft actor-critic needs a JAX-native environment; train this one with trpo or ppo")
     limit = _limit(env, algorithm) if budget is None else budget
-    init = jax.jit(bound.init)
-    learners = [init(jax.random.fold_in(jax.random.key(seed + i), 0)) for i in range(seeds)]
-    if isinstance(bound, OnPolicy) and bound.algorithm.settings.normalise:
-        learners = _normalised(bound, env, learners, seed)
+    learners = _first_learners(bound, env, seeds, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
     metrics: list[list[Metrics]] = []
     folder = None if out is None else pathlib.Path(out)
     with _locked(folder), ThreadPoolExecutor(max_workers=_workers(env)) as pool:
         if folder is not None:
-            learners, metrics = _recover(folder, learners)
-            if len(metrics) > epochs:
-                raise TrainingError(f"{folder} has {len(metrics)} epochs already, more than {epochs}; ask for at least as many")
-            for name, content in (files or {}).items():
-                write_atomically(folder / name, content)
-        saved = time.monotonic()
+            learners, metrics = _recover(folder, learners, epochs, files or {})
+        whole, saved = (learners, len(metrics)), time.monotonic()
         try:
             while len(metrics) < epochs:
                 done = len(metrics)
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
-                results = list(pool.map(epoch, learners, keys))
-                fresh = [_as_floats(values) for _, values in results]
+                learners, values = zip(*pool.map(epoch, learners, keys), strict=True)
+                fresh = [_as_floats(of_seed) for of_seed in values]
                 _check_finite(fresh, done, folder)
                 _add_cost_rates(metrics, fresh, env.horizon or 1)
-                learners = [learner for learner, _ in results]
-                metrics.append(fresh)
                 _append(folder, fresh)
+                metrics.append(fresh)
+                whole = (learners, len(metrics))
                 if report is not None:
                     report(done, fresh)
                 if folder is not None and time.monotonic() - saved > checkpoint_seconds:
-                    _checkpoint(folder, learners, len(metrics))
+                    _checkpoint(folder, *whole)
                     saved = time.monotonic()
         finally:
-            # Also after Ctrl-C: whatever has been learned in whole epochs is kept.
-            if folder is not None and metrics:
-                _checkpoint(folder, learners, len(metrics))
+            # Also after Ctrl-C, at whatever line: the learners and the number of epochs that belong together are kept.
+            if folder is not None and whole[1] > 0:
+                _checkpoint(folder, *whole)
         if folder is not None:
             policies = [bound.exported(learner) for learner in learners]
             save_policies(folder / "policy.safetensors", policies, env, bound.policy, {"epochs": epochs})
-    return Run(learners, metrics, bound)
+    return Run(list(learners), metrics, bound)
 
 
-def _normalised(bound: OnPolicy, env: Any, learners: list[Learner], seed: int) -> list[Learner]:
-    """The learners with normalisers from what their first policies see."""
+def _first_learners(bound: OnPolicy | SoftActorCritic, env: Any, seeds: int, seed: int) -> Sequence[Any]:
+    """One untrained learner per seed, with a normaliser from what its first policy sees if the settings ask for one."""
+    init = jax.jit(bound.init)
+    keys = [jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)]
+    learners = [init(key) for key in keys]
+    if not isinstance(bound, OnPolicy) or not bound.algorithm.settings.normalise:
+        return learners
     options = getattr(env, "options", None)
     budgets = options.constraints if options is not None and options.augment else 0
+    native = not isinstance(env, HostEnvs)
 
-    def first(learner: Learner, key: Any) -> Any:
+    def measured(learner: Learner, key: Any) -> Any:
         def act(obs: Any, key: Any) -> Any:
             return bound.act(learner, obs, key)
 
-        native = not isinstance(env, HostEnvs)
         batch, _ = collect(env, act, key, 50, env.horizon) if native else collect_host(env, act, key, 100)
         return normaliser(jnp.asarray(batch.obs), budgets)
 
-    measure = first if isinstance(env, HostEnvs) else jax.jit(first)
-    keys = [jax.random.fold_in(jax.random.fold_in(jax.random.key(seed + i), 0), 1) for i in range(len(learners))]
-    return [learner._replace(normaliser=measure(learner, key)) for learner, key in zip(learners, keys, strict=True)]
+    measure = jax.jit(measured) if native else measured
+    return [
+        learner._replace(normaliser=measure(learner, jax.random.fold_in(key, 1)))
+        for learner, key in zip(learners, keys, strict=True)
+    ]
 
 
 def compiled_epoch(bound: OnPolicy | SoftActorCritic, env: Any, limit: float, example: Any) -> Epoch:
@@ -237,17 +237,24 @@ def _locked(folder: pathlib.Path | None) -> Iterator[None]:
         yield
 
 
-def _recover(folder: pathlib.Path, learners: list[Learner]) -> tuple[list[Learner], list[list[Metrics]]]:
-    """The newest whole checkpoint and the metrics up to it, or the beginning."""
+def _recover(
+    folder: pathlib.Path, learners: Sequence[Any], epochs: int, files: dict[str, bytes]
+) -> tuple[Sequence[Any], list[list[Metrics]]]:
+    """The newest whole checkpoint and the metrics up to it, or the beginning; then the folder gets its files."""
     found = newest(folder / "checkpoints")
-    lines = folder / "metrics.jsonl"
+    lines, metrics = folder / "metrics.jsonl", []
     if found is None:
         write_atomically(lines, b"")
-        return learners, []
-    arrays, meta = found
-    kept = lines.read_text().splitlines()[: meta["epoch"]]
-    write_atomically(lines, "".join(line + "\n" for line in kept).encode())
-    return list(restore(tuple(learners), arrays, folder)), [json.loads(line)["seeds"] for line in kept]
+    else:
+        arrays, meta = found
+        if meta["epoch"] > epochs:
+            raise TrainingError(f"{folder} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many")
+        kept = lines.read_text().splitlines()[: meta["epoch"]]
+        write_atomically(lines, "".join(line + "\n" for line in kept).encode())
+        learners, metrics = restore(tuple(learners), arrays, folder), [json.loads(line)["seeds"] for line in kept]
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return learners, metrics
 
 
 def _append(folder: pathlib.Path | None, fresh: list[Metrics]) -> None:
@@ -256,7 +263,7 @@ def _append(folder: pathlib.Path | None, fresh: list[Metrics]) -> None:
             file.write(json.dumps({"seeds": fresh}) + "\n")
 
 
-def _checkpoint(folder: pathlib.Path, learners: list[Learner], epoch: int) -> None:
+def _checkpoint(folder: pathlib.Path, learners: Sequence[Any], epoch: int) -> None:
     """Save the learners, and keep the one before as well."""
     place = folder / "checkpoints"
     try:

@@ -282,7 +282,7 @@ def _policy(name: str) -> Callable[[Any], Policy]:
     module, colon, path = name.partition(":")
     if not colon:
         raise UserError(
-            f"unknown policy {name!r}; use random, zero, a run folder, or module:function, for example policies:act"
+            f"unknown policy {name!r}; use random, zero, or module:function, for example policies:act, or a run folder"
         )
     try:
         function = importlib.import_module(module)
