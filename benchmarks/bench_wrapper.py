@@ -66,7 +66,7 @@ def one() -> dict[str, float]:
             "identity wrapper": stepping(Identity(bare()), action, 1000),
             "sautéed": stepping(sauted, action, 1000),
         },
-        turns=41,
+        turns=201,
     )
 
 
@@ -79,11 +79,11 @@ def vector(n: int = 64) -> dict[str, float]:
     sauted = saute.SauteVectorWrapper(bare(), 200.0)
     return rates(
         {
-            "bare": stepping(bare(), actions, 100, n),
-            "identity wrapper": stepping(IdentityVector(bare()), actions, 100, n),
-            "sautéed": stepping(sauted, actions, 100, n),
+            "bare": stepping(bare(), actions, 25, n),
+            "identity wrapper": stepping(IdentityVector(bare()), actions, 25, n),
+            "sautéed": stepping(sauted, actions, 25, n),
         },
-        turns=21,
+        turns=201,
     )
 
 

@@ -40,8 +40,8 @@ def augmenter(space: spaces.Space[Any], shape: tuple[int, ...]) -> Augment:
     if not _is_vector(space):
         return _insert if isinstance(space, spaces.Dict) else _pair
     size = space.shape[0]
-    template = np.empty(size + math.prod(shape), _dtype(space))
-    return functools.partial(_append, template, size, size if shape == () else slice(size, None))
+    scratch = np.empty(size + math.prod(shape), _dtype(space))
+    return functools.partial(_append, scratch, size, size if shape == () else slice(size, None))
 
 
 def batch_augmenter(space: spaces.Space[Any]) -> Augment:
@@ -59,11 +59,10 @@ def _dtype(space: Any) -> np.dtype[Any]:
     return space.dtype if np.issubdtype(space.dtype, np.floating) else np.result_type(space.dtype, np.float32)
 
 
-def _append(template: np.ndarray, size: int, place: int | slice, obs: Any, z: Any) -> np.ndarray:
-    augmented = template.copy()  # twice as fast as np.empty with a type
-    augmented[:size] = obs
-    augmented[place] = z
-    return augmented
+def _append(scratch: np.ndarray, size: int, place: int | slice, obs: Any, z: Any) -> np.ndarray:
+    scratch[:size] = obs
+    scratch[place] = z
+    return scratch.copy()  # writing into warm memory and copying it takes half the time of filling a new array
 
 
 def _concatenate(dtype: np.dtype[Any], obs: Any, z: Any) -> np.ndarray:

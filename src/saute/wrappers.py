@@ -124,7 +124,7 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         except ValueError:
             message = f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple"
             raise ValueError(message) from None
-        key, several, discount, reference, unsafe_reward, shape, terminate, template, shows = self._fast
+        key, several, discount, reference, unsafe_reward, shape, terminate, scratch, shows = self._fast
         cost = info.get(key)
         if type(cost) is not float or not 0.0 <= cost < INFINITE:  # the usual case is read and checked here, without a call
             cost = read(self._source, self.options.budget_shape, self._obs, action, obs, info)
@@ -154,11 +154,10 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["episode_violated"] = not is_safe
         if shows:
             self.env.unwrapped.render()
-        if template is not None:
-            augmented = template.copy()
-            augmented[:-1] = obs
-            augmented[-1] = observe(remaining, reference)
-            return augmented, reward, terminated, truncated, info
+        if scratch is not None:
+            scratch[:-1] = obs
+            scratch[-1] = observe(remaining, reference)
+            return scratch.copy(), reward, terminated, truncated, info
         return self._observe(obs), reward, terminated, truncated, info
 
     def render(self) -> Any:
@@ -180,9 +179,9 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         """What `step` needs, in one place, since looking each up would take as long as everything else that it does."""
         o = self.options
         plain = o.augment and not o.several and isinstance(self._augment, functools.partial)
-        template = cast(Any, self._augment).args[0] if plain else None
+        scratch = cast(Any, self._augment).args[0] if plain else None
         key = "cost" if self._source == "cost" else None
-        return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, template, self._shows
+        return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, scratch, self._shows
 
     def _observe(self, obs: Any) -> Any:
         return self._augment(obs, observe(self._remaining, self.options.reference)) if self.options.augment else obs
