@@ -120,6 +120,16 @@ def test_constrained_probe_comes_to_the_limit_and_not_beyond(name: str) -> None:
         assert costs.mean() > 1.5, "and the limit is used"
 
 
+@pytest.mark.parametrize("make", [ppo, trpo, lambda **kw: cpo(3.0, **kw)], ids=["ppo", "trpo", "cpo"])
+def test_the_trust_region_shrinks_to_a_half_in_its_half_life(make) -> None:
+    settings = dataclasses.replace(SMALL, target_kl=0.02, kl_half_life=2.0)
+    run = train(make(settings=settings), Slope(), seeds=1, epochs=9)
+    steps = np.array([epoch[0]["divergence"] for epoch in run.metrics])
+    assert 0.005 < steps[0] < 0.03
+    assert (steps <= 1.5 * 0.02 * 0.5 ** (np.arange(9) / 2.0) + 1e-7).all(), "PPO stops a little beyond its target"
+    assert steps[8] > 0.0
+
+
 @pytest.mark.parametrize("optimiser", [ppo, trpo])
 def test_sauted_probe_spends_its_budget_and_no_more(optimiser) -> None:
     env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)

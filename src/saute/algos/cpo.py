@@ -60,10 +60,10 @@ def cpo(
 ) -> Algorithm:
     """CPO: the trust region step that also keeps the linearised mean cost of an episode below the limit."""
     settings = settings or Settings()
-    δ = settings.target_kl
 
     def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
+        δ = data.target_kl
         before, g = jax.value_and_grad(surrogate)(θ, data.advantage)
         cost_before, b = jax.value_and_grad(surrogate)(θ, data.cost_advantage)
         product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from saute.constraint import Constraint, mean, penalise
 from saute.nets import Categorical, Gaussian, Normaliser, init_mlp, mlp, policy_for
@@ -34,6 +34,8 @@ class Settings:
     value_scale: float = 1.0
     """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
+    kl_half_life: float | None = None
+    """Epochs in which the trust region shrinks to a half, δ_k = δ 2^(−k/h): large steps find the way, small ones keep it."""
     normalise: bool = False
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1
@@ -52,6 +54,8 @@ class Data(NamedTuple):
     """Advantage that is to be maximised: the reward's, less λ times the cost's."""
     excess: Float[Array, ""]
     """How far the mean cost of an episode is above the limit, per step."""
+    target_kl: Float[Array, ""] | float
+    """δ of this epoch."""
 
 
 Policy = Gaussian | Categorical
@@ -70,6 +74,7 @@ class Learner(NamedTuple):
     cost_value_optimiser: Any
     constraint: Any
     normaliser: Normaliser | tuple[()] = ()
+    epoch: Int[Array, ""] | int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +113,7 @@ class OnPolicy:
             adam.init(value),
             adam.init(cost_value),
             self.algorithm.constraint.init(),
+            epoch=jnp.zeros((), jnp.int32),
         )
 
     def act(self, learner: Learner, obs: Array, key: PRNGKeyArray) -> tuple[Array, tuple[()]]:
@@ -154,6 +160,7 @@ class OnPolicy:
             cost_advantage=cost_advantage,
             objective=penalise(advantage, cost_advantage, multiplier),
             excess=(mean(episodes.cost, episodes.ended) - (limit or 0.0)) / jnp.maximum(1.0, mean_length),
+            target_kl=settings.target_kl * (0.5 ** (learner.epoch / settings.kl_half_life) if settings.kl_half_life else 1.0),
         )
         policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, learner.policy, learner.policy_optimiser, data)
         value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target, settings)
@@ -161,7 +168,7 @@ class OnPolicy:
         if constrained:
             cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target, settings)
         nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser)
-        learner = Learner(*nets, constraint, learner.normaliser)
+        learner = Learner(*nets, constraint, learner.normaliser, learner.epoch + 1)
         return learner, {**metrics, "multiplier": multiplier}
 
 

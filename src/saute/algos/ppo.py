@@ -31,6 +31,7 @@ def ppo(
         old_log_prob = policy.log_prob(data.old, data.action)
 
         rows = (data.obs, data.action, data.old, data.objective, old_log_prob)
+        shrink = jnp.sqrt(data.target_kl / settings.target_kl)  # the divergence grows with the square of the step
 
         def loss(parameters: Any, turn: Array) -> tuple[Array, Array]:
             obs, action, old, objective, log_prob = jax.tree.map(lambda leaf: leaf[turn], rows)
@@ -43,8 +44,9 @@ def ppo(
             i, parameters, state, _ = carry
             (_, divergence), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, i % len(data.obs))
             updates, fresh = adam.update(gradient, state)
+            updates = jax.tree.map(lambda step: shrink * step, updates)
             # The divergence is that of the parameters before this step: once it is too large, the step is not made.
-            within = divergence <= margin * settings.target_kl
+            within = divergence <= margin * data.target_kl
             stepped = (optax.apply_updates(parameters, updates), fresh)
             parameters, state = jax.tree.map(lambda new, kept: jnp.where(within, new, kept), stepped, (parameters, state))
             return jnp.where(within, i + 1, iterations), parameters, state, i

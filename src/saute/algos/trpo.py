@@ -27,19 +27,19 @@ def trpo(
 ) -> Algorithm:
     """TRPO: θ' = θ + βʲ √(2δ/gᵀH⁻¹g) H⁻¹g, the first j at which KL ≤ δ and the surrogate is not worse."""
     settings = settings or Settings()
-    limit = settings.target_kl
 
     def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
+        δ = data.target_kl
         before, g = jax.value_and_grad(surrogate)(θ, data.objective)
         product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
         direction = conjugate_gradient(product, g, cg_iterations)
-        step = jnp.sqrt(2 * limit / jnp.maximum(direction @ product(direction), 1e-12)) * direction
+        step = jnp.sqrt(2 * δ / jnp.maximum(direction @ product(direction), 1e-12)) * direction
         if settings.minibatches > 1:
-            step = shortened(step, divergence(θ + step), limit)
+            step = shortened(step, divergence(θ + step), δ)
 
         def acceptable(θ_new: Array) -> Array:
-            return (divergence(θ_new) <= limit) & (surrogate(θ_new, data.objective) >= before)
+            return (divergence(θ_new) <= δ) & (surrogate(θ_new, data.objective) >= before)
 
         θ_new, fraction = line_search(acceptable, θ, step, shrink, tries)
         return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction}
