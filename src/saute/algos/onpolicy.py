@@ -34,8 +34,8 @@ class Settings:
     value_scale: float = 1.0
     """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
-    kl_half_life: float | None = None
-    """Epochs in which the trust region shrinks to a half, δ_k = δ 2^(−k/h): large steps find the way, small ones keep it."""
+    kl_epochs: int | None = None
+    """Epochs in which the trust region shrinks to a tenth, δ_k = δ max(.1, 1 − k/K): large steps find the way, small ones keep it."""
     normalise: bool = False
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1
@@ -160,7 +160,7 @@ class OnPolicy:
             cost_advantage=cost_advantage,
             objective=penalise(advantage, cost_advantage, multiplier),
             excess=(mean(episodes.cost, episodes.ended) - (limit or 0.0)) / jnp.maximum(1.0, mean_length),
-            target_kl=settings.target_kl * (0.5 ** (learner.epoch / settings.kl_half_life) if settings.kl_half_life else 1.0),
+            target_kl=settings.target_kl * _shrunk(learner.epoch, settings.kl_epochs),
         )
         policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, learner.policy, learner.policy_optimiser, data)
         value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target, settings)
@@ -170,6 +170,10 @@ class OnPolicy:
         nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser)
         learner = Learner(*nets, constraint, learner.normaliser, learner.epoch + 1)
         return learner, {**metrics, "multiplier": multiplier}
+
+
+def _shrunk(epoch: Any, epochs: int | None) -> Any:
+    return 1.0 if epochs is None else jnp.maximum(0.1, 1.0 - epoch / epochs)
 
 
 def _seen(learner: Learner, obs: Array) -> Array:
