@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,16 +43,28 @@ def test_no_constraint_never_penalises() -> None:
     assert constraint.update(constraint.init(), COSTS, ENDED)[1] == 0.0
 
 
-def test_lagrangian_follows_adam_on_the_softplus_parameter() -> None:
-    constraint = lagrangian(25.0, rate=0.05)
+@pytest.mark.parametrize("through_softplus", [False, True])
+def test_lagrangian_follows_adam_on_the_softplus_parameter(through_softplus: bool) -> None:
+    constraint = lagrangian(25.0, rate=0.05, through_softplus=through_softplus)
     state = constraint.init()
     p, m, v = math.log(math.e - 1), 0.0, 0.0
     for t, level in enumerate([30.0, 40.0, 10.0, 26.0], start=1):
         state, multiplier = constraint.update(state, jnp.full(4, level), ENDED)
-        gradient = 25.0 - level
+        gradient = (25.0 - level) * (1 / (1 + math.exp(-p)) if through_softplus else 1.0)
         m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
         p -= 0.05 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
         assert multiplier == pytest.approx(math.log1p(math.exp(p)), rel=1e-5)
+
+
+def test_through_softplus_a_long_slack_is_forgotten_and_on_the_parameter_it_is_paid_back() -> None:
+    def updates_to_come_back(through_softplus: bool) -> int:
+        """After 2000 updates at 0, until λ > 1 at twice the limit."""
+        constraint = lagrangian(1.0, through_softplus=through_softplus)
+        levels = jnp.repeat(jnp.array([0.0, 2.0]), jnp.array([2000, 3000]))[:, None]
+        _, multipliers = jax.lax.scan(lambda s, c: constraint.update(s, c, jnp.ones(1, bool)), constraint.init(), levels)
+        return int(jnp.argmax(multipliers[2000:] > 1.0))
+
+    assert updates_to_come_back(True) < 1000 < 1900 < updates_to_come_back(False)
 
 
 def test_lagrangian_starts_at_one_and_its_first_step_has_the_same_size_for_any_violation() -> None:

@@ -41,7 +41,7 @@ def _as_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, "report"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, "report", "mujoco_velocity"}
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -63,6 +63,23 @@ def test_run_as_a_script_it_compares_both_methods(name: str, monkeypatch: pytest
     monkeypatch.setattr("report.compare", lambda train, steps: calls.append((train.__name__, steps)))
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert len(calls) == 1 and calls[0][0] == "train" and calls[0][1] >= STEPS[name][1]
+
+
+def test_the_mujoco_example_trains_and_reports_both_methods(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = importlib.import_module("mujoco_velocity")
+    env = gym.make("SpeedLimit-v0")
+    env.reset(seed=0)
+    for _ in range(200):
+        *_, truncated, info = env.step(env.action_space.sample())
+        assert info["cost"] == max(0.0, info["x_velocity"] - 1.0)
+    assert truncated and example.make(2, sauted=True).horizon == 200
+    monkeypatch.setattr("sys.argv", ["mujoco_velocity.py", "--steps", "1600", "--episodes", "2"])
+    example.main()
+    header, vanilla, sauted = capsys.readouterr().out.splitlines()
+    assert header.endswith("violations (budget 10)") and vanilla.startswith("vanilla") and sauted.startswith("sautéed")
+    assert "of 2 episodes, so ≤" in vanilla and "of 2 episodes, so ≤" in sauted
 
 
 @pytest.mark.parametrize("sauted", [False, True])

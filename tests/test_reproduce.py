@@ -10,6 +10,7 @@ import pytest
 from saute import reproduce
 from saute.artifacts import ARTIFACTS, Artifact
 from saute.cli import main
+from saute.expected import expected_seconds
 from saute.experiment import algorithm_of, environment_of
 from saute.reproduce import folder_of, scaled
 
@@ -41,17 +42,37 @@ def test_smoke(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert main([*words, *places]) == 0
     first = (tmp_path / "results/smoke/pendulum-trpo/numbers.json").read_bytes()
     rows = json.loads(first)
-    assert [row["label"] for row in rows] == ["Vanilla TRPO", "Sauté TRPO"] and all(row["episodes"] == 5 for row in rows)
+    assert [row["label"] for row in rows] == ["Vanilla TRPO", "Sauté TRPO"]
+    assert [[seed["episodes"] for seed in row["seeds"]] for row in rows] == [[5], [5]]
     for name in ("box.png", "curves.png"):
         assert (tmp_path / "results/smoke/pendulum-trpo" / name).stat().st_size > 5000
-    page = (tmp_path / "results/smoke.md").read_text()
-    assert "of 5, so ≤" in page and whole.claim in page
+    assert "| Sauté TRPO | 30 | " in (printed := capsys.readouterr().out) and "of 5, so ≤" in printed
+    assert "No trajectory of Sauté TRPO violates." in printed and "not run: Some trajectories of TRPO-L" in printed
     monkeypatch.setattr(reproduce, "run_experiment", lambda *_: pytest.fail("trained twice"))
     assert main([*words, *places]) == 0
     assert (tmp_path / "results/smoke/pendulum-trpo/numbers.json").read_bytes() == first
     capsys.readouterr()
-    assert main(["reproduce", "--scale", "smoke", "--runs", str(tmp_path / "runs")]) == 0
-    assert "pendulum-trpo                 2    2" in capsys.readouterr().out
+    assert main(["reproduce", "--list", "--scale", "smoke", *places]) == 0
+    listed = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()]
+    assert listed[1][:2] == ["pendulum-trpo", "2"] and "reproduced" in listed[1][3] and "not begun" in listed[2][3]
+    page = tmp_path / "deep" / "page.md"
+    assert main(["reproduce", "page", "--scale", "smoke", "--page", str(page), *places]) == 0
+    assert "![Pendulum, TRPO family (figure 1): Training](../results/smoke/pendulum-trpo/curves.png)" in page.read_text()
+
+
+def test_without_training_only_finished_runs_are_tested(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(reproduce, "run_experiment", lambda *_: pytest.fail("trained"))
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]
+    assert main(["reproduce", "all", "--no-train", *places]) == 0
+    assert "pendulum-trpo: nothing is trained yet" in capsys.readouterr().out and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_expected_times_are_known(scale) -> None:
+    for artifact in ARTIFACTS.values():
+        for row in artifact.rows:
+            seconds = expected_seconds(scaled(row, scale))
+            assert row.experiment.algo in ("mbpo", "pets") or 10 < seconds < 24 * 3600, row.label
 
 
 def test_unknown_artifact_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,9 +207,11 @@ def test_sauted_probe_spends_its_budget_and_no_more() -> None:
     assert (outcome.cost <= 3.0).all() and outcome.task_return.mean() > 2.0
 
 
-@pytest.mark.parametrize("make", [lagrangian, lambda limit: pid(limit, proportional=1.0, integral=0.01)])
-def test_constrained_probe_comes_to_the_limit_and_not_beyond(make: Any) -> None:
-    bound, epoch, _ = compiled(sac(make(1.0), SMALL, limit=3.0), Slope())
+@pytest.mark.parametrize(
+    "constraint", [lagrangian(1.0, through_softplus=True), pid(1.0, proportional=1.0, integral=0.01)], ids=["lagrangian", "pid"]
+)
+def test_constrained_probe_comes_to_the_limit_and_not_beyond(constraint: Any) -> None:
+    bound, epoch, _ = compiled(sac(constraint, SMALL, limit=3.0), Slope())
     _, metrics = trained(bound, epoch, 80)
     assert 1.0 < np.mean([float(values["cost"]) for values in metrics[-20:]]) < 4.0
 

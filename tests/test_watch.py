@@ -238,7 +238,7 @@ def test_commands_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert saute("wach") == 2
     assert "unknown command 'wach'; did you mean 'watch'?" in capsys.readouterr().err
     assert saute() == saute("--help") == 0
-    assert "watch     write a film" in capsys.readouterr().out
+    assert "watch       write a film" in capsys.readouterr().out
     assert saute("--version") == 0
     assert capsys.readouterr().out.startswith("saute 0.")
     assert saute("watch", "--help") == 0

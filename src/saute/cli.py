@@ -38,6 +38,7 @@ COMMANDS = {
     "reproduce": Command(
         "saute.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),
+    "pretrained": Command("saute.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "watch": Command("saute.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
 }
 
@@ -80,7 +81,7 @@ def _run(name: str, words: list[str]) -> None:
 
 
 def _overview() -> str:
-    lines = [f"  {name:<10}{command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: saute COMMAND [OPTIONS]",

@@ -16,8 +16,9 @@ from saute.evaluate import Outcome
 from saute.experiment import Experiment, algorithm_of, environment_of
 from saute.loggers import logger, versions
 from saute.presets import Preset
+from saute.pretrained import place_of
 from saute.progress import progress
-from saute.runs import keep_outcomes, outcomes_of, read_experiment
+from saute.runs import keep_outcomes, names_of, outcomes_of, read_experiment, source_of
 from saute.stats import upper_bound
 from saute.training import TrainingError
 from saute.training import train as run_training
@@ -53,9 +54,11 @@ class Evaluate:
     """Evaluate the deterministic policies of run folders on starts that training never saw."""
 
     runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run folders."""
+    """Run folders, or pretrained:NAME."""
     episodes: int = 100
     """Episodes per seed."""
+    out: pathlib.Path | None = None
+    """Folder for the numbers of every episode, by default the run folder; for several runs, one folder in it for each."""
     budget: tuple[float, ...] = ()
     """Budgets to test at; by default the run's own."""
     seed: int = 1_000_000
@@ -75,6 +78,8 @@ def train(options: Train) -> None:
 
 def resume(options: Resume) -> None:
     experiment = read_experiment(options.run)
+    if source_of(options.run) != options.run:
+        raise UserError(f"{options.run} has no checkpoint to continue from; train it anew with saute train {experiment.env}")
     epochs = experiment.epochs if options.epochs is None else options.epochs
     run_experiment(_checked(dataclasses.replace(experiment, epochs=epochs)), options.run, options.log)
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
@@ -82,16 +87,20 @@ def resume(options: Resume) -> None:
 
 def evaluate_runs(options: Evaluate) -> None:
     print(f"{'run':<30} {'budget':>6} {'seed':>4} {'task return':>15} {'cost':>7} {'worst':>7}  violations")
-    for run in options.runs:
+    places = []
+    for run, name in names_of(options.runs).items():
+        place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
+        places.append(str(place))
         for budget in options.budget or (None,):
             experiment, outcomes = outcomes_of(run, options.episodes, options.seed, budget)
             try:
-                keep_outcomes(run if budget is None else run / f"budget-{budget:g}", outcomes)
+                keep_outcomes(place if budget is None else place / f"budget-{budget:g}", outcomes)
             except OSError as problem:
-                raise UserError(f"cannot write the episodes to {run} ({problem.strerror})") from problem
+                raise UserError(f"cannot write the episodes to {place} ({problem.strerror}); pass --out") from problem
             pooled = Outcome(*map(np.concatenate, zip(*outcomes, strict=True)))
             for seed, outcome in [*((str(i), one) for i, one in enumerate(outcomes)), ("all", pooled)]:
                 print(_row(str(run), seed, outcome, experiment.budget))
+    print(f"wrote every episode to {', '.join(places)}")
 
 
 def _row(run: str, seed: str, outcome: Outcome, budget: float | None) -> str:

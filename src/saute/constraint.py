@@ -88,9 +88,18 @@ def none() -> Constraint:
 
 
 def lagrangian(
-    limit: float, statistic: Statistic = mean, rate: float = 5e-2, initial: float = 1.0, weigh: Weigh | None = None
+    limit: float,
+    statistic: Statistic = mean,
+    rate: float = 5e-2,
+    initial: float = 1.0,
+    weigh: Weigh | None = None,
+    through_softplus: bool = False,
 ) -> Constraint:
-    """Dual ascent, λ = softplus(p) with Adam on −p (J − d) (Ray et al. 2019)."""
+    """Dual ascent, λ = softplus(p) with Adam on −p (J − d), or through softplus on −λ (J − d) (Ray et al. 2019).
+
+    Adam moves p by the rate whatever the violation. On −p it runs away while the constraint is slack, by 1000 in 20,000
+    updates, and has to come all the way back; on −λ the gradient vanishes with λ, and p is at −17 then. Use that if updates are many.
+    """
     optimiser = optax.adam(rate)
 
     def init() -> Any:
@@ -99,7 +108,8 @@ def lagrangian(
 
     def update(state: Any, costs: Any, ended: Any) -> tuple[Any, Any]:
         p, moments = state
-        step, moments = optimiser.update(limit - statistic(costs, ended), moments)
+        slope = jax.nn.sigmoid(p) if through_softplus else 1.0
+        step, moments = optimiser.update(slope * (limit - statistic(costs, ended)), moments)
         fresh = (optax.apply_updates(p, step), moments)
         # Without a whole episode nothing is known, and the multiplier stays.
         state = jax.tree.map(lambda new, old: jnp.where(ended.any(), new, old), fresh, state)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,9 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from saute.algos.cpo import cpo
+from saute.algos.mbpo import Mbpo, MbpoSettings, mbpo
 from saute.algos.onpolicy import Algorithm, Settings
+from saute.algos.pets import Pets, PetsSettings, pets
 from saute.algos.ppo import ppo
 from saute.algos.sac import Sac, SacSettings, sac
 from saute.algos.trpo import trpo
@@ -26,7 +30,10 @@ from saute.vector import SauteVectorWrapper
 
 __all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of"]
 
-ALGORITHMS = ("ppo", "trpo", "cpo", "sac")
+ALGORITHMS = ("ppo", "trpo", "cpo", "sac", "mbpo", "pets")
+MODEL_BASED = {"mbpo", "pets"}
+ENDLESS = {"pendulum", "reacher"}
+"""Tasks whose episodes only end at the horizon, which is all that a learned model knows about ends."""
 METHODS = ("vanilla", "saute", "lagrangian", "pid", "cvar", "cvar-tail")
 MULTIPLIERS = {"lagrangian", "pid", "cvar", "cvar-tail"}
 
@@ -38,7 +45,7 @@ class Experiment:
     env: str
     """pendulum, double_pendulum, reacher, point, car, or any Gymnasium id with costs (module:Id-v0 imports the module)."""
     algo: str = "trpo"
-    """ppo, trpo, cpo or sac."""
+    """ppo, trpo, cpo, sac, mbpo or pets."""
     method: str = "saute"
     """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
     budget: float | None = None
@@ -78,16 +85,21 @@ class Experiment:
             raise ValueError(
                 f"sac knows no whole episodes, so method {self.method!r} is for ppo and trpo; use lagrangian or pid"
             )
+        if self.algo in MODEL_BASED and self.parts & MULTIPLIERS:
+            raise ValueError(f"{self.algo} has no multiplier, as method {self.method!r} asks for; use vanilla or saute")
         name = self.env.replace("-", "_")
         if name not in TASKS and ":" not in self.env:
             nearest(self.env, [*TASKS, *gym.registry], "environment")
+        if self.algo in MODEL_BASED and name not in ENDLESS:
+            raise ValueError(
+                f"{self.algo} trains on {' and '.join(sorted(ENDLESS))}, JAX-native tasks that end by time only, not on"
+                f" {self.env}; use sac, or in Python saute.{self.algo}(known=Known(terminated=…))"
+            )
         task = make_task(name) if name in TASKS else None
         budget = self.budget if self.budget is not None or task is None else task.budget
         budget = None if budget is None else as_budget(budget, (), "budget")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed {self.seed} must be a whole number from 0 to 2³¹ − 1")
-        if self.algo == "sac" and "jax" not in TASKS.get(name, ("", "", ()))[2]:
-            raise ValueError(f"soft actor-critic needs a JAX-native environment, which {self.env} is not; use trpo or ppo")
         if budget is None and (self.parts != {"vanilla"} or self.algo == "cpo"):
             raise ValueError(f"{self.env} has no budget of its own; pass --budget, in the units of its cost")
         if self.lowest_budget is not None and "saute" not in self.parts:
@@ -96,6 +108,8 @@ class Experiment:
             )
         unsafe = self.unsafe_reward
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
+        if self.learner is None and isinstance(learner.settings, SacSettings) and not _native(name):
+            learner = _with_whole_episodes(learner, learner.settings, name if task is not None else self.env, self.envs)
         return dataclasses.replace(
             self,
             env=name if task is not None else self.env,
@@ -109,7 +123,7 @@ class Experiment:
         """Plain values, that `from_json` takes."""
         learner = None if self.learner is None else self.learner._asdict()
         if learner is not None:
-            learner["settings"] = dataclasses.asdict(learner["settings"]) | {"hidden": list(learner["settings"].hidden)}
+            learner["settings"] = json.loads(json.dumps(dataclasses.asdict(learner["settings"])))
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(Experiment)} | {"learner": learner}
 
     @staticmethod
@@ -120,9 +134,8 @@ class Experiment:
                 raise ValueError(f"{name} is {values[name]!r}, expected {kind.__name__}")
         learner = values.get("learner")
         if learner is not None:
-            kind = SacSettings if values["algo"] == "sac" else Settings
-            settings = kind(**learner["settings"] | {"hidden": tuple(learner["settings"]["hidden"])})
-            learner = Preset(**learner | {"settings": settings})
+            kind = {"sac": SacSettings, "mbpo": MbpoSettings, "pets": PetsSettings}.get(values["algo"], Settings)
+            learner = Preset(**learner | {"settings": _rebuilt(kind(), learner["settings"])})
         return Experiment(**values | {"learner": learner})
 
     @property
@@ -131,14 +144,31 @@ class Experiment:
         return set(self.method.split("+"))
 
 
-def algorithm_of(experiment: Experiment) -> Algorithm | Sac:
+def _rebuilt(default: Any, value: Any) -> Any:
+    """Settings, and those within them, from JSON, which has lists for tuples."""
+    if dataclasses.is_dataclass(default):
+        return dataclasses.replace(
+            default,  # type: ignore[type-var]
+            **{name: _rebuilt(getattr(default, name, None), part) for name, part in value.items()},
+        )
+    return tuple(value) if isinstance(default, tuple) else value
+
+
+def algorithm_of(experiment: Experiment) -> Algorithm | Sac | Mbpo | Pets:
     """The optimiser with its settings and its constraint."""
     learner = experiment.learner or preset_of(experiment.preset, experiment.env, experiment.algo, experiment.method)
     limit, paper_reacher = experiment.budget or 0.0, (experiment.preset, experiment.env) == ("paper", "reacher")
+    if isinstance(learner.settings, MbpoSettings):
+        return mbpo(learner.settings, limit=experiment.budget)
+    if isinstance(learner.settings, PetsSettings):
+        return pets(learner.settings, limit=experiment.budget)
     if isinstance(learner.settings, SacSettings):
-        multipliers: dict[str, Callable[[float], Constraint]] = {"lagrangian": lagrangian, "pid": pid}
         # Soft actor-critic measures the cost in units of its limit.
-        chosen = next((make(1.0) for part, make in multipliers.items() if part in experiment.parts), none())
+        multipliers: dict[str, Callable[[], Constraint]] = {
+            "lagrangian": lambda: lagrangian(1.0, through_softplus=True),
+            "pid": lambda: pid(1.0),
+        }
+        chosen = next((make() for part, make in multipliers.items() if part in experiment.parts), none())
         return sac(chosen, learner.settings, experiment.budget)
     if experiment.algo == "cpo":
         return cpo(limit, learner.settings)
@@ -163,11 +193,27 @@ def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | 
         "augment": experiment.augment,
         "shape": experiment.shape,
     }
-    if "jax" in TASKS.get(experiment.env, ("", "", ()))[2]:
+    if _native(experiment.env):
         env = TaskEnv(make_task(experiment.env, mode))
         return sauted(env, **options) if "saute" in experiment.parts else env
     envs = _vector(experiment.env, num_envs or experiment.envs, mode)
     return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs)
+
+
+def _native(name: str) -> bool:
+    return "jax" in TASKS.get(name, ("", "", ()))[2]
+
+
+def _with_whole_episodes(preset: Preset, settings: SacSettings, env: str, num_envs: int) -> Preset:
+    """As many steps in all, but an epoch, which begins with fresh episodes, is long enough to end them in every environment."""
+    one = HostEnvs(_vector(env, 1, "train"))
+    one.envs.close()
+    if one.horizon is None:
+        raise ValueError(f"the longest episode of {env} is not known; register it with max_episode_steps")
+    episodes = num_envs * one.horizon
+    steps = episodes * math.ceil(settings.steps_per_epoch / episodes)
+    settings_on_host = dataclasses.replace(settings, steps_per_epoch=steps, num_envs=num_envs)
+    return preset._replace(epochs=math.ceil(preset.epochs * settings.steps_per_epoch / steps), settings=settings_on_host)
 
 
 def _vector(name: str, num_envs: int, mode: str) -> Any:

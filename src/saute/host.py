@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from saute.cost import check_source, read_batch
 from saute.protocol import Step
+from saute.transform import Sauted
 from saute.vector import SauteVectorWrapper
 
 __all__ = ["HostEnvs"]
@@ -54,10 +55,23 @@ class HostEnvs:
     def step(self, actions: np.ndarray) -> tuple[Step, np.ndarray]:
         """The transition of every environment, and its reward before shaping."""
         obs, reward, terminated, truncated, info = self.envs.step(self._bounded(actions))
-        shape = () if self.options is None else self.options.budget_shape
-        cost = _single(read_batch(self._source, shape, info, self._everyone))  # type: ignore[arg-type]
-        step = Step(None, _single(obs), _single(reward), cost, terminated, truncated)
-        return step, _single(info.get("task_reward", reward))
+        cost = _single(read_batch(self._source, self.cost_shape, info, self._everyone))  # type: ignore[arg-type]
+        earned = _single(info.get("task_reward", reward))
+        state = self.state
+        state = None if state is None else state._replace(task_reward=earned, violated=info["violated"])
+        return Step(state, _single(obs), _single(reward), cost, terminated, truncated), earned
+
+    @property
+    def cost_shape(self) -> tuple[int, ...]:
+        """Shape of one environment's cost."""
+        return () if self.options is None else self.options.budget_shape
+
+    @property
+    def state(self) -> Sauted | None:
+        """What sautéed environments carry along with their last observations; bare ones carry nothing that we know."""
+        if not isinstance(self.envs, SauteVectorWrapper):
+            return None
+        return Sauted(None, _single(self.envs.remaining), np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool))
 
     def _bounded(self, actions: np.ndarray) -> np.ndarray:
         space = self.action_space
@@ -69,8 +83,10 @@ def _horizon(envs: VectorEnv) -> int | None:
     bare = envs.unwrapped
     if hasattr(bare, "env"):
         return getattr(bare.env, "horizon", None)
-    specs = [envs.spec, *(env.spec for env in getattr(bare, "envs", ()))]
-    return next((spec.max_episode_steps for spec in specs if spec is not None and spec.max_episode_steps), None)
+    each = getattr(bare, "envs", ())
+    specs = [envs.spec, *(env.spec for env in each)]
+    limits = [spec.max_episode_steps for spec in specs if spec is not None]
+    return next((limit for limit in [*limits, *(getattr(env.unwrapped, "horizon", None) for env in each)] if limit), None)
 
 
 def _single(values: Any) -> np.ndarray:

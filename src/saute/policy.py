@@ -16,6 +16,8 @@ from gymnasium import spaces
 from saute import budget as B
 from saute.checkpoint import CheckpointError, load, restore, save
 from saute.nets import Categorical, Gaussian, policy_for
+from saute.planner import Planner, planner_of
+from saute.pretrained import located
 from saute.squashed import SquashedGaussian, squashed_for
 
 __all__ = ["BudgetedPolicy", "Policy", "load_policy", "save_policies"]
@@ -29,7 +31,7 @@ class Policy:
     or one each; `key` makes it draw from its distribution instead.
     """
 
-    net: Gaussian | Categorical | SquashedGaussian
+    net: Gaussian | Categorical | SquashedGaussian | Planner
     parameters: Any
     action_low: np.ndarray | None
     action_high: np.ndarray | None
@@ -104,8 +106,11 @@ def save_policies(path: pathlib.Path, policies: list[Any], env: Any, net: Any, m
     options = getattr(env, "options", None)
     described = {
         **meta,
-        "hidden": list(net.hidden),
-        "squashed": isinstance(net, SquashedGaussian),
+        **(
+            {"planner": net.described()}
+            if isinstance(net, Planner)
+            else {"hidden": list(net.hidden), "squashed": isinstance(net, SquashedGaussian)}
+        ),
         "observations": int(env.observation_space.shape[0]),
         "discrete": int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else None,
         "low": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.low.tolist(),
@@ -116,8 +121,8 @@ def save_policies(path: pathlib.Path, policies: list[Any], env: Any, net: Any, m
 
 
 def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
-    """The policy of one seed of a run folder, or of a policy file."""
-    path = pathlib.Path(path)
+    """The policy of one seed of a run folder, of a policy file, or of pretrained:NAME."""
+    path = located(path)
     file = path / "policy.safetensors" if path.is_dir() else path
     arrays, meta = load(file)
     prefix = f"['{seed}']"
@@ -129,8 +134,12 @@ def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
     box = meta["discrete"] is None
     low, high = (np.asarray(meta[end], np.float32) if box else None for end in ("low", "high"))
     action_space = spaces.Discrete(meta["discrete"]) if low is None or high is None else spaces.Box(low, high, dtype=np.float32)
-    make = squashed_for if meta["squashed"] else policy_for
-    net = make(observation_space, action_space, tuple(meta["hidden"]))
+    net: Gaussian | Categorical | SquashedGaussian | Planner
+    if "planner" in meta:
+        net = planner_of(meta["planner"])
+    else:
+        make = squashed_for if meta["squashed"] else policy_for
+        net = make(observation_space, action_space, tuple(meta["hidden"]))
     template = jax.eval_shape(net.init, jax.random.key(0))
     empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
     reference = None if meta["reference"] is None else np.asarray(meta["reference"], np.float32)

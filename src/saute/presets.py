@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import Settings
+from saute.algos.pets import PetsSettings
 from saute.algos.sac import SacSettings
 
 __all__ = ["PRESETS", "Preset", "preset_of"]
@@ -15,7 +17,7 @@ class Preset(NamedTuple):
     """How long to train, with which settings; `rate` and `iterations` are PPO's."""
 
     epochs: int = 300
-    settings: Settings | SacSettings = Settings()
+    settings: Settings | SacSettings | MbpoSettings | PetsSettings = Settings()
     rate: float = 3e-4
     iterations: int = 80
 
@@ -23,13 +25,13 @@ class Preset(NamedTuple):
 SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
 FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02), rate=7e-4, iterations=40)
-NORMALISED = dataclasses.replace(FAST, normalise=True)
-GOAL = dataclasses.replace(NORMALISED, value_scale=10.0)
+NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=400)
+GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, kl_epochs=400)
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
     "fast": {
-        "double_pendulum": Preset(300, NORMALISED),
+        "double_pendulum": Preset(400, NORMALISED),
         "reacher": Preset(600),
         "point": Preset(400, GOAL),
         "car": Preset(100, GOAL),
@@ -43,11 +45,19 @@ SAC = {
 }
 """Epochs of 200 steps; the replay holds all of them."""
 
+MBPO = MbpoSettings()
+RELABELLED = dataclasses.replace(MBPO, sac=dataclasses.replace(MBPO.sac, relabel=True))
+"""Epochs of 200 real steps; the paper publishes no settings of its model-based experiments, so both presets have ours."""
+
 DEFAULTS = {"paper": Preset(), "fast": Preset(85, FAST)}
 
 
 def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
     """The preset for a method on an environment; the paper fits values on the reacher at rate 1e-2 for the Lagrangian."""
+    if algo == "mbpo":
+        return Preset(25, RELABELLED if "saute" in method.split("+") else MBPO)
+    if algo == "pets":
+        return Preset(10, PetsSettings())
     if algo == "sac":
         return SAC[name]
     chosen = PRESETS[name].get(env, DEFAULTS[name])

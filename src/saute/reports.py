@@ -15,7 +15,8 @@ from saute.cli import UserError
 from saute.evaluate import Outcome
 from saute.experiment import Experiment
 from saute.plots import FORMATS, box_plot, cost_distribution, save, training_curves
-from saute.runs import keep_outcomes, outcomes_of, read_experiment, read_metrics
+from saute.pretrained import place_of
+from saute.runs import keep_outcomes, names_of, outcomes_of, read_experiment, read_metrics
 from saute.stats import Interval, difference, probability_of_improvement
 
 __all__ = ["Certify", "Plot", "certify", "plot"]
@@ -35,7 +36,7 @@ class Certify:
     """Say what fresh episodes of trained policies prove about their budget, and compare several runs with the first."""
 
     runs: Annotated[Runs, _as("RUN [RUN ...]", "required")]
-    """Run folders."""
+    """Run folders, or pretrained:NAME."""
     episodes: Annotated[int, _as("N")] = 10_000
     """Episodes per seed."""
     out: Annotated[pathlib.Path | None, _as("FOLDER", "default: the run folder")] = None
@@ -55,7 +56,7 @@ class Plot:
     kind: Annotated[Literal["box", "curves", "costs"], _as("{box,curves,costs}")]
     """box: returns and costs of fresh episodes; curves: training; costs: distribution of the costs of fresh episodes."""
     runs: Annotated[Runs, _as("RUN [RUN ...]", "required")]
-    """Run folders, drawn side by side."""
+    """Run folders, or pretrained:NAME, drawn side by side."""
     out: Annotated[pathlib.Path | None, _as("FILE", "default: KIND.png in the run folder; here, if there are several")] = None
     """File to write; .png, .svg or .pdf decides the format."""
     episodes: Annotated[int, _as("N")] = 100
@@ -92,7 +93,7 @@ class Comparison(NamedTuple):
 
 
 def certify(options: Certify) -> None:
-    names = _names(options.runs)
+    names = names_of(options.runs)
     budget = _common_budget(options.runs, options.budget)
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
@@ -101,7 +102,7 @@ def certify(options: Certify) -> None:
         one = Trial(name, *outcomes_of(run, options.episodes, options.seed, options.budget))
         with _reported(run):
             certificate = certify_costs(one.costs, budget, returns=one.returns, confidence=options.confidence)
-        folder = run if options.out is None else options.out if len(names) == 1 else options.out / name
+        folder = place_of(run) if options.out is None else options.out if len(names) == 1 else options.out / name
         with _writing(folder):
             _write(folder, one, certificate, options.seed)
         print(f"{name}\n\n{certificate.text()}\n\nwrote {folder / 'certificate.md'}\n")
@@ -117,7 +118,7 @@ def certify(options: Certify) -> None:
 
 
 def plot(options: Plot) -> None:
-    names = _names(options.runs)
+    names = names_of(options.runs)
     if options.out is not None and options.out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {options.out} has to end in .png, .svg or .pdf, which decides the format")
     budget = _common_budget(options.runs, options.budget, needed=False)
@@ -132,24 +133,11 @@ def plot(options: Plot) -> None:
             groups[name] = (tested.returns, tested.costs)
         with _reported(options.runs[0]):
             figure = draw(groups, budget)
-    out = options.out or (options.runs[0] if len(names) == 1 else pathlib.Path()) / f"{options.kind}.png"
+    out = options.out or (place_of(options.runs[0]) if len(names) == 1 else pathlib.Path()) / f"{options.kind}.png"
     with _writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         save(figure, out)
     print(f"wrote {out}")
-
-
-def _names(runs: Runs) -> dict[pathlib.Path, str]:
-    """What each run is called: the name of its folder, with as many folders above it as tell it from the others."""
-    if not runs:
-        raise UserError("no run folder is given; name at least one, for example runs/pendulum-saute-trpo")
-    paths = [run.resolve() for run in runs]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["-".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(runs):
-            return dict(zip(runs, names, strict=True))
-    twice = next(run for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1)
-    raise UserError(f"{twice} is given twice; name every run folder once")
 
 
 def _common_budget(runs: Runs, budget: float | None, needed: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""`saute reproduce`: trains what a figure or table needs, tests it, and writes its numbers, its pictures and a page of all."""
+"""`saute reproduce`: trains what a figure or table needs, tests it, and writes its numbers and pictures, and a page of all."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ import pathlib
 import time
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from saute.artifacts import ARTIFACTS, Artifact, Row
 from saute.checkpoint import write_atomically
 from saute.cli import UserError
 from saute.commands import run_experiment
 from saute.envs import nearest
-from saute.evaluate import Outcome
+from saute.evidence import measure
+from saute.expected import duration, expected_seconds
 from saute.experiment import Experiment
+from saute.page import EPISODES, page, read, table, verdicts
 from saute.plots import box_plot, save, training_curves
 from saute.runs import outcomes_of, read_metrics
-from saute.stats import upper_bound
+from saute.theory import TITLE, theory
 
 __all__ = ["Reproduce", "reproduce"]
 
 Scale = Literal["smoke", "laptop", "paper"]
+THEORY = "theory"
+"""The one artifact that is solved and not trained."""
+SOLVING = {"smoke": 20, "laptop": 300, "paper": 300}
+"""Seconds that this takes."""
 
 
 def _as(metavar: str) -> Any:
@@ -45,31 +49,45 @@ class Reproduce:
     """Reproduce figures and tables of the paper; what was trained already is not trained again."""
 
     names: Annotated[tuple[str, ...], _positional()] = ()
-    """Figures and tables, or all; none lists them."""
+    """Figures and tables, or all; page writes the page of all that has been reproduced, and trains nothing; none lists them."""
     scale: Scale = "laptop"
     """smoke: one epoch, to see that all works; laptop: the fast presets; paper: the paper's settings and epochs."""
-    episodes: Annotated[int, _as("N")] = 100
+    episodes: Annotated[int, _as("N")] = EPISODES
     """Test episodes per seed."""
     runs: Annotated[pathlib.Path, _as("FOLDER")] = pathlib.Path("runs/reproduce")
     """Where runs are kept, each in a folder named after its settings."""
     out: Annotated[pathlib.Path, _as("FOLDER")] = pathlib.Path("results")
     """Where numbers and pictures go."""
+    page: Annotated[pathlib.Path, _as("FILE")] = pathlib.Path("docs/reproduction.md")
+    """Where the page goes."""
+    train: bool = True
+    """Whether to train what has not been trained; otherwise only rows whose runs are finished are tested."""
+    list: bool = False
+    """List name, number of runs, expected time, state and content of every figure and table."""
 
 
 def reproduce(options: Reproduce) -> None:
-    if not options.names:
+    if options.list or not options.names:
         print(_listing(options))
+        return
+    if options.names == ("page",):
+        _write_page(options)
         return
     if options.episodes < 1:
         raise UserError(f"--episodes {options.episodes} must be at least 1")
     try:
-        names = list(ARTIFACTS) if options.names == ("all",) else [nearest(n, ARTIFACTS, "artifact") for n in options.names]
+        every = [*ARTIFACTS, THEORY]
+        # Solving takes minutes too, so that all without training leaves it out.
+        whole = every if options.train else [*ARTIFACTS]
+        names = whole if options.names == ("all",) else [nearest(n, every, "artifact") for n in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
     for name in names:
-        _make(name, ARTIFACTS[name], options)
-        write_atomically(options.out / f"{options.scale}.md", _page(options).encode())
-    print(f"wrote {options.out / options.scale}.md")
+        if name == THEORY:
+            _make_theory(options)
+        else:
+            _make(name, ARTIFACTS[name], options)
+    print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
 
 
 def scaled(row: Row, scale: Scale) -> Experiment:
@@ -98,6 +116,8 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
     for row in artifact.rows:
         experiment = scaled(row, options.scale)
         run = folder_of(experiment, options.runs)
+        if not finished(run) and not options.train:
+            continue
         if not finished(run):
             print(f"{name}: training {row.label} ({experiment.epochs} epochs of {experiment.seeds} seeds) …", flush=True)
             begin, continued = time.monotonic(), (run / "config.json").exists()
@@ -108,64 +128,60 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
         _, outcomes = outcomes_of(run, options.episodes, 1_000_000, row.budget)
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
         curves[row.label] = read_metrics(run)
-        rows.append(_numbers(row, outcomes, json.loads((run / "seconds.json").read_text())))
+        seconds, epochs = json.loads((run / "seconds.json").read_text()), experiment.epochs or 0
+        rows.append(measure(row.label, row.budget, outcomes, run=run.name, epochs=epochs, seconds=seconds))
+    if not rows:
+        print(f"{name}: nothing is trained yet")
+        return
     place = options.out / options.scale / name
     place.mkdir(parents=True, exist_ok=True)
     budgets = {row.budget for row in artifact.rows}
     budget = budgets.pop() if len(budgets) == 1 else None
     save(box_plot(groups, budget), place / "box.png")
     save(training_curves(curves, budget), place / "curves.png")
-    write_atomically(place / "numbers.json", (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode())
-    print(_table(rows))
+    content = json.dumps([row.as_json() for row in rows], indent=1, ensure_ascii=False)
+    write_atomically(place / "numbers.json", f"{content}\n".encode())
+    known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
+    print(table(artifact, known[name]))
+    for sentence, verdict in verdicts(name, known):
+        print(f"{verdict.word}: {sentence} ({verdict.reason})")
 
 
-def _numbers(row: Row, outcomes: list[Outcome], seconds: float | None) -> dict[str, Any]:
-    returns, costs = (np.concatenate(column) for column in list(zip(*outcomes, strict=True))[:2])
-    violations = int((costs > row.budget).sum())
-    return {
-        "label": row.label,
-        "budget": row.budget,
-        "seeds": len(outcomes),
-        "episodes": len(costs),
-        "return": [round(float(value), 3) for value in (returns.mean(), returns.std(), *np.quantile(returns, [0.05, 0.95]))],
-        "returns by seed": [round(float(one.task_return.mean()), 3) for one in outcomes],
-        "cost": [round(float(value), 3) for value in (costs.mean(), *np.quantile(costs, [0.9, 0.99]), costs.max())],
-        "violations": violations,
-        "bound": upper_bound(violations, len(costs)),
-        "published": row.published,
-        "training seconds": seconds,
-    }
+def _make_theory(options: Reproduce) -> None:
+    """What is solved instead of trained; learned policies are those that other artifacts have tested."""
+    pendulum = [name for name, artifact in ARTIFACTS.items() if artifact.rows[0].experiment.env == "pendulum"]
+    learned = [row for name in pendulum for row in read(options.out, options.scale, name).values()]
+    print(theory(options.out / options.scale / THEORY, options.scale, learned))
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    heads = "| method | budget | task return | safety: mean, q90, q99, worst | violations | paper | training |"
-    lines = [heads, "|---" * 7 + "|"]
-    for row in rows:
-        mean, std, *_ = row["return"]
-        costs = ", ".join(f"{value:.2f}" for value in row["cost"])
-        seconds = "–" if row["training seconds"] is None else f"{row['training seconds']} s"
-        seen = f"{row['violations']} of {row['episodes']}, so ≤ {100 * row['bound']:.2f} % at 95 %"
-        cells = (row["label"], f"{row['budget']:g}", f"{mean:.2f} ± {std:.2f}", costs, seen, row["published"])
-        lines.append("| " + " | ".join(cells) + f" | {seconds} |")
-    return "\n".join(lines)
-
-
-def _page(options: Reproduce) -> str:
-    """All that has been reproduced at a scale, from the files of numbers."""
-    parts = [f"# The paper's figures and tables, scale {options.scale}\n"]
-    for name, artifact in ARTIFACTS.items():
-        file = options.out / options.scale / name / "numbers.json"
-        if file.exists():
-            pictures = f"![Box plot]({options.scale}/{name}/box.png)\n\n![Training]({options.scale}/{name}/curves.png)"
-            command = f"`saute reproduce {name} --scale {options.scale}`"
-            table = _table(json.loads(file.read_text()))
-            parts.append(f"## {artifact.title}\n\nThe paper: {artifact.claim} {command}\n\n{table}\n\n{pictures}\n")
-    return "\n".join(parts)
+def _write_page(options: Reproduce) -> None:
+    content = page(options.out, options.scale, options.page)
+    try:
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.page, content.encode())
+    except OSError as problem:
+        raise UserError(f"cannot write {options.page} ({problem.strerror}); choose another place with --page") from problem
+    print(f"wrote {options.page}")
 
 
 def _listing(options: Reproduce) -> str:
-    lines = [f"{'name':<26} {'runs':>4} {'done':>4}  content"]
+    lines = [f"{'name':<26} {'runs':>4} {'time':>8}  {'state':<16} content"]
     for name, artifact in ARTIFACTS.items():
-        runs = {folder_of(scaled(row, options.scale), options.runs) for row in artifact.rows}
-        lines.append(f"{name:<26} {len(runs):>4} {sum(map(finished, runs)):>4}  {artifact.title}")
-    return "\n".join(lines)
+        runs = {folder_of(one, options.runs): one for one in (scaled(row, options.scale) for row in artifact.rows)}
+        ready = sum(map(finished, runs))
+        tested = len(read(options.out, options.scale, name))
+        state = "not begun" if not ready + tested else f"{ready} of {len(runs)} trained"
+        if tested:
+            state = "reproduced" if tested == len(artifact.rows) else f"{tested} of {len(artifact.rows)} rows"
+        times = [_seconds(run, experiment) for run, experiment in runs.items()]
+        time = "?" if None in times else duration(sum(filter(None, times)))
+        lines.append(f"{name:<26} {len(runs):>4} {time:>8}  {state:<16} {artifact.title}")
+    solved = "reproduced" if (options.out / options.scale / THEORY / "numbers.json").exists() else "not begun"
+    lines.append(f"{THEORY:<26} {0:>4} {duration(SOLVING[options.scale]):>8}  {solved:<16} {TITLE}")
+    return "\n".join([*lines, "", "Times are about those of training on two cores; runs that several share are trained once."])
+
+
+def _seconds(run: pathlib.Path, experiment: Experiment) -> float | None:
+    """How long a run took, or else about how long it will take."""
+    took = json.loads((run / "seconds.json").read_text()) if finished(run) else None
+    return expected_seconds(experiment) if took is None else took

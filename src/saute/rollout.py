@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from saute.host import HostEnvs
 from saute.protocol import Env, Episodes, Step, Transition
 from saute.transform import Sauted
 
-__all__ = ["Stream", "advance", "begin", "collect", "collect_host", "task_reward"]
+__all__ = ["Stream", "advance", "advance_host", "begin", "begin_host", "collect", "collect_host", "task_reward"]
 
 Act = Callable[[Any, PRNGKeyArray], tuple[Any, Any]]
 """(observations, key) → (actions, extras), for a batch of environments."""
@@ -24,7 +24,7 @@ class Stream(NamedTuple):
     """Where a batch of environments is: states, observations, and the sums of the running episodes."""
 
     state: Any
-    obs: Float[Array, "env obs"]
+    obs: Float[Any, "env obs"]
     totals: Episodes
 
 
@@ -71,20 +71,32 @@ def collect(env: Env, act: Act, key: PRNGKeyArray, num_envs: int, steps: int) ->
 def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tuple[Transition, Episodes]:
     """The same from Gymnasium environments, which we reset ourselves, after the transition has been recorded."""
     start, key = jax.random.split(key)
-    obs = envs.reset(int(jax.random.randint(start, (), 0, 2**31 - 1)))
-    totals = None
-    rows = []
+    stream, rows = begin_host(envs, start), []
     for step_key in jax.random.split(key, steps):
         act_key, _, _ = jax.random.split(step_key, 3)
-        action, extras = act(obs, act_key)
-        step, earned = envs.step(np.asarray(action))
-        totals = _add(_zeros(envs.num_envs, np.zeros_like(step.cost)) if totals is None else totals, step, earned)
-        transition = Transition(obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
-        rows.append(jax.tree.map(np.asarray, (transition, totals)))
-        ended = np.asarray(totals.ended)
-        obs = envs.restart(ended) if ended.any() else step.obs
-        totals = _clear(totals)
+        action, extras = act(stream.obs, act_key)
+        following, step, totals = advance_host(envs, stream, action)
+        moved = Transition(stream.obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
+        rows.append(jax.tree.map(np.asarray, (moved, totals)))
+        stream = following
     return jax.tree.map(lambda *column: np.stack(column), *rows)
+
+
+def begin_host(envs: HostEnvs, key: PRNGKeyArray) -> Stream:
+    """Fresh episodes of Gymnasium environments, seeded by the key."""
+    obs = envs.reset(int(jax.random.randint(key, (), 0, 2**31 - 1)))
+    totals = _zeros(envs.num_envs, np.zeros((envs.num_envs, *envs.cost_shape), np.float32))
+    return Stream(envs.state, obs, jax.tree.map(np.asarray, totals))
+
+
+def advance_host(envs: HostEnvs, stream: Stream, action: Any) -> tuple[Stream, Step, Episodes]:
+    """One step of all, and fresh episodes where one has ended, as in `advance`."""
+    step, earned = envs.step(np.asarray(action))
+    totals = _add(stream.totals, step, earned)
+    if not totals.ended.any():
+        return Stream(step.state, step.obs, totals), step, totals
+    obs = envs.restart(totals.ended)
+    return Stream(envs.state, obs, jax.tree.map(np.asarray, _clear(totals))), step, totals
 
 
 def _zeros(num_envs: int, cost: Any) -> Episodes:

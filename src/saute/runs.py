@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,27 +16,52 @@ from saute.cli import UserError
 from saute.evaluate import Outcome, evaluator
 from saute.experiment import Experiment, algorithm_of, environment_of
 from saute.host import HostEnvs
+from saute.pretrained import located, place_of
 
-__all__ = ["keep_outcomes", "outcomes_of", "read_experiment", "read_metrics"]
+__all__ = ["keep_outcomes", "names_of", "outcomes_of", "read_experiment", "read_metrics", "source_of"]
 
 BATCH = 10_000
 """Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 HOST_BATCH = 500
 
 
+def source_of(run: pathlib.Path) -> pathlib.Path:
+    """The run folder itself, or that of pretrained:NAME."""
+    try:
+        return located(run)
+    except ValueError as problem:
+        raise UserError(str(problem)) from problem
+
+
+def names_of(runs: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
+    """What each run is called: the name of its folder, with as many folders above it as tell it from the others."""
+    if not runs:
+        raise UserError("no run folder is given; name at least one, for example runs/pendulum-saute-trpo")
+    paths = [place_of(run).resolve() for run in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["-".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(runs):
+            return dict(zip(runs, names, strict=True))
+    twice = next(run for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1)
+    raise UserError(f"{twice} is given twice; name every run folder once")
+
+
 def read_experiment(run: pathlib.Path) -> Experiment:
     """The settings of a run folder."""
+    folder = source_of(run)
     try:
-        return Experiment.from_json(json.loads((run / "config.json").read_text()))
+        return Experiment.from_json(json.loads((folder / "config.json").read_text()))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise UserError(f"{run / 'config.json'} cannot be read ({problem})") from None
+        raise UserError(f"{folder / 'config.json'} cannot be read ({problem})") from None
 
 
 def read_metrics(run: pathlib.Path) -> list[list[dict[str, float]]]:
     """Epochs → seeds → numbers by name; a last line that a killed process left half written does not count."""
     read_experiment(run)
+    if source_of(run) != run:
+        raise UserError(f"{run} comes without the curves of its training; train it anew with saute train")
     file = run / "metrics.jsonl"
     try:
         whole = file.read_text().splitlines(keepends=True)
@@ -93,7 +119,7 @@ def _policies(run: pathlib.Path, policy: Any, seeds: int) -> list[Any]:
 
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     empty = {str(i): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for i in range(seeds)}
-    file = run / "policy.safetensors"
+    file = source_of(run) / "policy.safetensors"
     try:
         restored = restore(empty, load(file)[0], file)
     except CheckpointError as problem:

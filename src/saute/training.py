@@ -18,8 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saute.algos.mbpo import Mbpo, ModelBased
 from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
+from saute.algos.pets import Pets, Planning
 from saute.algos.sac import Sac, SoftActorCritic
+from saute.algos.sac_host import host_epoch
 from saute.checkpoint import newest, restore, save, write_atomically
 from saute.constraint import mean
 from saute.host import HostEnvs
@@ -31,6 +34,7 @@ from saute.rollout import collect, collect_host
 __all__ = ["Run", "TrainingError", "train"]
 
 Metrics = dict[str, float]
+Bound = OnPolicy | SoftActorCritic | ModelBased | Planning
 Epoch = Callable[[Learner, Any], tuple[Learner, dict[str, Any]]]
 Report = Callable[[int, list[Metrics]], None]
 
@@ -45,11 +49,11 @@ class Run:
 
     learners: list[Learner]
     metrics: list[list[Metrics]]
-    bound: OnPolicy | SoftActorCritic
+    bound: Bound
 
 
 def train(
-    algorithm: Algorithm | Sac,
+    algorithm: Algorithm | Sac | Mbpo | Pets,
     env: Any,
     *,
     seeds: int = 5,
@@ -69,8 +73,10 @@ def train(
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
     bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
-    if isinstance(env, HostEnvs) and isinstance(bound, SoftActorCritic):
-        raise ValueError("soft actor-critic needs a JAX-native environment; train this one with trpo or ppo")
+    if isinstance(bound, ModelBased | Planning) and isinstance(env, HostEnvs):
+        raise ValueError(f"{algorithm.name} needs a JAX-native environment; train this one with sac, trpo or ppo")
+    if isinstance(bound, Planning) and out is not None:
+        bound.policy.described()  # What cannot be saved is said now, not after the training.
     limit = _limit(env, algorithm) if budget is None else budget
     learners = _first_learners(bound, env, seeds, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
@@ -106,7 +112,7 @@ def train(
     return Run(list(learners), metrics, bound)
 
 
-def _first_learners(bound: OnPolicy | SoftActorCritic, env: Any, seeds: int, seed: int) -> Sequence[Any]:
+def _first_learners(bound: Bound, env: Any, seeds: int, seed: int) -> Sequence[Any]:
     """One untrained learner per seed, with a normaliser from what its first policy sees if the settings ask for one."""
     init = jax.jit(bound.init)
     keys = [jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)]
@@ -131,11 +137,21 @@ def _first_learners(bound: OnPolicy | SoftActorCritic, env: Any, seeds: int, see
     ]
 
 
-def compiled_epoch(bound: OnPolicy | SoftActorCritic, env: Any, limit: float, example: Any) -> Epoch:
+def compiled_epoch(bound: Bound, env: Any, limit: float, example: Any) -> Epoch:
     """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
+    if not isinstance(bound, OnPolicy):
+        replayed: Any = functools.partial(bound.epoch, env)
+        if isinstance(env, HostEnvs) and isinstance(bound, SoftActorCritic):
+            replayed = host_epoch(bound, env)
+        described = jax.jit(functools.partial(_described, limit))
+
+        def replaying(learner: Any, key: Any) -> tuple[Any, dict[str, Any]]:
+            learner, metrics, episodes = replayed(learner, key)
+            return learner, described(bound.vital(learner), metrics, episodes)
+
+        return replaying if isinstance(env, HostEnvs) else _compiled(replaying, example)
+
     settings = bound.algorithm.settings
-    if isinstance(bound, SoftActorCritic):
-        return _compiled(functools.partial(_replaying, bound, env, limit), example)
 
     def learn(learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Any]]:
         learner, metrics = bound.learn(learner, batch, episodes)
@@ -160,9 +176,8 @@ def compiled_epoch(bound: OnPolicy | SoftActorCritic, env: Any, limit: float, ex
     return _compiled(native, example)
 
 
-def _replaying(bound: SoftActorCritic, env: Any, limit: float, learner: Any, key: Any) -> tuple[Any, dict[str, Any]]:
-    learner, metrics, episodes = bound.epoch(env, learner, key)
-    return learner, {**metrics, **summary(episodes, limit), "finite": _all_finite((bound.vital(learner), metrics))}
+def _described(limit: float, vital: Any, metrics: dict[str, Any], episodes: Episodes) -> dict[str, Any]:
+    return {**metrics, **summary(episodes, limit), "finite": _all_finite((vital, metrics))}
 
 
 def _compiled(epoch: Epoch, example: Any) -> Epoch:
@@ -186,7 +201,7 @@ def summary(episodes: Episodes, limit: float) -> dict[str, Any]:
     }
 
 
-def _limit(env: Any, algorithm: Algorithm | Sac) -> float:
+def _limit(env: Any, algorithm: Algorithm | Sac | Mbpo | Pets) -> float:
     options = getattr(env, "options", None)
     known = algorithm.limit if options is None else float(np.max(options.high))
     return float("inf") if known is None else known

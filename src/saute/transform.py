@@ -25,9 +25,9 @@ class Sauted(NamedTuple):
     """State of a sautéed `Env`: its own state, the remaining budget, and what the last step was without shaping."""
 
     state: Any
-    remaining: Float[Array, "*constraint"]
-    task_reward: Float[Array, ""]
-    violated: Bool[Array, ""]
+    remaining: Float[Any, "*constraint"]
+    task_reward: Float[Any, ""]
+    violated: Bool[Any, ""]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iteration
     return jax.lax.fori_loop(0, iterations, iterate, (jnp.zeros_like(b), b, b, b @ b))[0]
 
 
-def shortened(step: Vector, divergence: Float[Array, ""], limit: float) -> Vector:
+def shortened(step: Vector, divergence: Float[Array, ""], limit: Array | float) -> Vector:
     """The step at which a divergence that grows with its square would be the limit, where the whole step's is beyond.
 
     The curvature of a minibatch knows too few directions, so the divergence on all data can be many times the predicted one.

@@ -21,6 +21,7 @@ import numpy as np
 from saute import budget as B
 from saute.cli import UserError
 from saute.gauge import paint
+from saute.pretrained import PREFIX
 from saute.wrappers import SauteWrapper
 
 __all__ = ["Watch", "watch"]
@@ -51,7 +52,7 @@ class Watch:
     out: Annotated[pathlib.Path | None, _as("FILE", "ENV.gif")] = None
     """File to write; .gif or .mp4 decides the format."""
     policy: Annotated[str, _as("NAME")] = "random"
-    """random, zero, a run folder (RUN or RUN@SEED), or module:function: observation (sautéed, it ends with z) → action."""
+    """random, zero, a run folder (RUN or RUN@SEED), pretrained:NAME@SEED, or module:function: observation (with z) → action."""
     budget: Annotated[tuple[float, ...], _as("NUMBER ...", "the task's own; none for other environments")] = ()
     """Safety budget, one number per constraint, by which the environment is sautéed."""
     unsafe_reward: Annotated[float | None, _as("NUMBER", "the task's own")] = None
@@ -277,7 +278,7 @@ def _policy(name: str) -> Callable[[Any], Policy]:
     if name == "zero":
         return lambda env: _resting(env.action_space)
     run, _, seed = name.partition("@")
-    if pathlib.Path(run).exists():
+    if run.startswith(PREFIX) or pathlib.Path(run).exists():
         return _trained(run, seed)
     module, colon, path = name.partition(":")
     if not colon:
@@ -297,14 +298,13 @@ def _policy(name: str) -> Callable[[Any], Policy]:
 
 def _trained(run: str, seed: str) -> Callable[[Any], Policy]:
     """The deterministic policy of a run folder, which is told the remaining budget if it was trained to see it."""
-    from saute.checkpoint import CheckpointError
     from saute.policy import load_policy
 
     if seed and not seed.isdigit():
         raise UserError(f"seed {seed!r} of policy {run}@{seed} is not a whole number ≥ 0")
     try:
         policy = load_policy(run, int(seed or 0))
-    except CheckpointError as problem:
+    except ValueError as problem:
         raise UserError(str(problem)) from problem
 
     def load(env: Any) -> Policy:

@@ -16,7 +16,7 @@ from saute.trust_region import conjugate_gradient, fisher_product, line_search, 
 __all__ = ["cpo", "dual"]
 
 
-def dual(q: Array, r: Array, s: Array, c: Array, δ: float) -> tuple[Array, Array, Array]:
+def dual(q: Array, r: Array, s: Array, c: Array, δ: Array | float) -> tuple[Array, Array, Array]:
     """λ, ν and the case of max gᵀx s.t. c + bᵀx ≤ 0, ½xᵀHx ≤ δ, with q = gᵀH⁻¹g, r = gᵀH⁻¹b, s = bᵀH⁻¹b.
 
     x = H⁻¹(g − νb)/λ in cases 1 to 4; 0: infeasible, and x = −√(2δ/s) H⁻¹b is the way back.

@@ -35,7 +35,7 @@ class Settings:
     """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
     kl_epochs: int | None = None
-    """Epochs in which the trust region shrinks to a tenth, δ_k = δ max(.1, 1 − k/K): large steps find the way, small ones keep it."""
+    """Epochs in which the trust region shrinks, δ_k = δ max(.1, 1 − k/K): large steps find the way, small ones keep it."""
     normalise: bool = False
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1

@@ -31,6 +31,7 @@ class SacSettings:
     steps_per_epoch: int = 200
     """Environment steps of an epoch, all environments together; an epoch begins with fresh episodes."""
     num_envs: int = 1
+    """JAX-native environments side by side; a vector of Gymnasium's has its own number."""
     updates_per_step: float = 1.0
     random_steps: int = 1000
     """Steps with uniform actions, before the first update."""
@@ -48,10 +49,9 @@ class SacSettings:
     """Whether half of each batch gets fresh remaining budgets, w ~ U[−overdraft, 1] · (largest budget)."""
     overdraft: float = 0.1
 
-    @property
-    def updates(self) -> int:
+    def updates(self, num_envs: int) -> int:
         """Updates after every step of all environments."""
-        return max(1, round(self.updates_per_step * self.num_envs))
+        return max(1, round(self.updates_per_step * num_envs))
 
 
 class SacLearner(NamedTuple):
@@ -129,19 +129,14 @@ class SoftActorCritic:
         self, env: Env, learner: SacLearner, key: PRNGKeyArray
     ) -> tuple[SacLearner, dict[str, Float[Array, ""]], Episodes]:
         """Fresh episodes with updates after every step, as one `lax.scan`."""
-        settings, limit = self.algorithm.settings, self.algorithm.limit
-        if getattr(env, "options", None) is not self.options:
-            raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
-        unit = 1.0 if limit is None else B.rescale(limit, settings.cost_discount, env.horizon)
+        settings, unit = self.algorithm.settings, self.unit_cost(env)
 
         def one(carry: tuple[SacLearner, Stream], key: PRNGKeyArray) -> tuple[tuple[SacLearner, Stream], tuple[Any, Any]]:
             learner, stream = carry
             act_key, step_key, reset_key, learn_key = jax.random.split(key, 4)
-            action = self._explore(learner, stream.obs, act_key)
+            action = self.explore(learner, stream.obs, act_key)
             following, step, episodes = advance(env, stream, self.policy.scale(action), step_key, reset_key)
-            rows = self._rows(stream, action, step)
-            learner = learner._replace(replay=add(learner.replay, rows), steps=learner.steps + settings.num_envs)
-            learner, metrics = self._updates(learner, learn_key, unit)
+            learner, metrics = self.learn(learner, self.rows(stream, action, step), learn_key, unit)
             return (learner, following), (metrics, episodes)
 
         start_key, key = jax.random.split(key)
@@ -149,6 +144,25 @@ class SoftActorCritic:
         keys = jax.random.split(key, settings.steps_per_epoch // settings.num_envs)
         (learner, _), (metrics, episodes) = jax.lax.scan(one, carry, keys)
         return learner, jax.tree.map(jnp.mean, metrics), episodes
+
+    def unit_cost(self, env: Any) -> float:
+        """The discounted cost that the constraint calls 1: d(1 − γᵀ)/((1 − γ)T)."""
+        limit = self.algorithm.limit if self.algorithm.constraint.active else None
+        if getattr(env, "options", None) is not self.options:
+            raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
+        if limit is not None and env.horizon is None:
+            raise ValueError(
+                f"a limit of {limit:g} per episode needs the length T of an episode; register it with max_episode_steps=T"
+            )
+        return 1.0 if limit is None else B.rescale(limit, self.algorithm.settings.cost_discount, env.horizon)
+
+    def learn(
+        self, learner: SacLearner, rows: Rows, key: PRNGKeyArray, unit_cost: float = 1.0
+    ) -> tuple[SacLearner, dict[str, Float[Array, ""]]]:
+        """Remember a step of all environments, then update as often as it is due."""
+        num_envs = len(rows.terminated)
+        learner = learner._replace(replay=add(learner.replay, rows), steps=learner.steps + num_envs)
+        return self._updates(learner, key, unit_cost, self.algorithm.settings.updates(num_envs))
 
     def exported(self, learner: SacLearner) -> Any:
         """Parameters of the policy."""
@@ -226,13 +240,15 @@ class SoftActorCritic:
         u = self.policy.unsquashed(dist, key)
         return jnp.tanh(u), self.policy.log_prob(dist, u)
 
-    def _explore(self, learner: SacLearner, obs: Array, key: PRNGKeyArray) -> Array:
+    def explore(self, learner: SacLearner, obs: Array, key: PRNGKeyArray) -> Array:
         """Uniform actions at first, then the policy's."""
         drawn = self._draw(learner.policy, obs, key)[0]
         uniform = jax.random.uniform(key, drawn.shape, minval=-1.0, maxval=1.0)
         return jnp.where(learner.steps < self.algorithm.settings.random_steps, uniform, drawn)
 
-    def _updates(self, learner: SacLearner, key: PRNGKeyArray, unit_cost: float) -> tuple[SacLearner, dict[str, Array]]:
+    def _updates(
+        self, learner: SacLearner, key: PRNGKeyArray, unit_cost: float, updates: int
+    ) -> tuple[SacLearner, dict[str, Array]]:
         settings, replay = self.algorithm.settings, learner.replay
 
         def one(learner: SacLearner, key: PRNGKeyArray) -> tuple[SacLearner, dict[str, Array]]:
@@ -245,7 +261,7 @@ class SoftActorCritic:
             return self.update(learner, sauted(rows, self.options), key, unit_cost)
 
         def learned(learner: SacLearner) -> tuple[SacLearner, dict[str, Array]]:
-            learner, metrics = jax.lax.scan(one, learner, jax.random.split(key, settings.updates))
+            learner, metrics = jax.lax.scan(one, learner, jax.random.split(key, updates))
             return learner, jax.tree.map(jnp.mean, metrics)
 
         def unchanged(learner: SacLearner) -> tuple[SacLearner, dict[str, Array]]:
@@ -256,7 +272,7 @@ class SoftActorCritic:
         apart, metrics = jax.lax.cond(learner.steps > settings.random_steps, learned, unchanged, apart)
         return apart._replace(replay=replay), metrics
 
-    def _rows(self, stream: Stream, action: Array, step: Step) -> Rows:
+    def rows(self, stream: Stream, action: Array, step: Step) -> Rows:
         """A step as the replay keeps it: without z in the observations, and with the reward before shaping."""
         size = self._bare_size
         none = jnp.zeros((len(action), 0))
@@ -314,5 +330,8 @@ def _step(optimiser: Any, gradient: Any, state: Any, parameters: Any) -> tuple[A
 
 
 def sac(constraint: Constraint | None = None, settings: SacSettings | None = None, limit: float | None = None) -> Sac:
-    """SAC; a constraint sees the discounted cost in units of d(1 − γᵀ)/((1 − γ)T), so its own limit is 1: `lagrangian(1.0)`."""
+    """SAC; a constraint sees the discounted cost in units of d(1 − γᵀ)/((1 − γ)T), so that its own limit is 1.
+
+    It sees it at every update, for which `lagrangian(1.0, through_softplus=True)` is made.
+    """
     return Sac("sac", settings or SacSettings(), constraint or constraints.none(), limit)

@@ -1,0 +1,52 @@
+"""Ship the policies of a finished run with the package: python scripts/export_pretrained.py RUN NAME."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+
+from saute import pretrained
+from saute.checkpoint import CheckpointError, load
+from saute.cli import UserError
+from saute.policy import load_policy
+from saute.runs import read_experiment
+
+FILES = ("config.json", "policy.safetensors")
+LARGEST = 2_000_000
+"""Bytes: five seeds of two layers of 256 are 1.4 million."""
+
+
+def export(run: pathlib.Path, name: str) -> pathlib.Path:
+    """Copy what evaluation needs to the package, once it is known to be whole, small, and of the task that the name says."""
+    experiment = read_experiment(run)
+    kind = f"{experiment.env}-{experiment.method}-{experiment.algo}".replace("_", "-")
+    if name != kind and not name.startswith(f"{kind}-"):
+        raise UserError(f"{run} is a {kind}; call it that, or {kind}-SOMETHING, instead of {name}")
+    try:
+        arrays, _ = load(run / "policy.safetensors")
+        for seed in range(experiment.seeds):
+            load_policy(run, seed)
+    except CheckpointError as problem:
+        raise UserError(f"{run} has no whole policies of {experiment.seeds} seeds: {problem}") from problem
+    kinds = {array.dtype.name for array in arrays.values()}
+    size = sum((run / file).stat().st_size for file in FILES)
+    if kinds != {np.dtype(np.float32).name} or size > LARGEST:
+        raise UserError(f"{run} has {size} bytes of {', '.join(sorted(kinds))}; ship float32 of at most {LARGEST} bytes")
+    target = pretrained.FOLDER / name
+    target.mkdir(exist_ok=True)
+    for file in FILES:
+        shutil.copyfile(run / file, target / file)
+    return target
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    try:
+        export(pathlib.Path(sys.argv[1]), sys.argv[2])
+    except UserError as problem:
+        sys.exit(f"error: {problem}")
+    print(pretrained.listing())

@@ -1,0 +1,170 @@
+"""The Sauté MDP of a finite problem, solved exactly by dynamic programming backwards in time.
+
+With rewards r to maximise and overspending worth −n per step, the optimal values over T steps are
+
+    V_t(s, w) = max_a r(s, a) + γ E V_{t+1}(s', w')  if w' = w − l(s, a) ≥ 0  else  −n + γ V_{t+1}(overspent),    V_T = 0.
+
+As n grows they fall to V_∞, where a violation of any probability is worth −∞ (Sootla et al. 2022, theorem 2, which has it
+in costs −r to minimise: there V_n rises to V_∞).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+__all__ = ["NO_SAFE_ACTION", "Mdp", "Solution", "mdp", "solve", "stages", "violation_probability"]
+
+NO_SAFE_ACTION = -1
+"""What the policy of n = ∞ says where every action may lead to a violation."""
+
+
+class Mdp(NamedTuple):
+    """A finite MDP with a safety cost, counted in levels of the budget; `transition` has one sparse matrix per action."""
+
+    transition: tuple[Any, ...]
+    reward: Float[np.ndarray, "state action"]
+    cost: Float[np.ndarray, "state action"]
+
+
+class Solution(NamedTuple):
+    """V_t(s, w) and an optimal action for every time, state and remaining budget w = 0, 1, …, levels."""
+
+    value: Float[np.ndarray, "times state level"]
+    policy: Int[np.ndarray, "time state level"]
+
+
+def mdp(transition: Sequence[Any], reward: Any, cost: Any) -> Mdp:
+    """A checked `Mdp` from one (state, state) matrix per action, sparse or not, and rewards and costs (state, action)."""
+    from scipy import sparse
+
+    matrices = tuple(sparse.csr_array(one, copy=True) for one in transition)
+    reward, cost = (np.asarray(table, np.result_type(np.asarray(table), np.float32)) for table in (reward, cost))
+    shape = (matrices[0].shape[0], len(matrices)) if matrices else (0, 0)
+    if 0 in shape or any(one.shape != (shape[0],) * 2 for one in matrices):
+        shapes = ", ".join(str(one.shape) for one in matrices) or "none"
+        raise ValueError(f"transition has matrices {shapes}; pass one (states, states) matrix for each action")
+    for name, table in (("reward", reward), ("cost", cost)):
+        if table.shape != shape or not np.isfinite(table).all():
+            raise ValueError(f"{name} has shape {table.shape}; pass one finite number per state and action, {shape}")
+    if cost.min() < 0:
+        raise ValueError(f"cost has {cost.min():g}; a safety cost is at least 0")
+    for action, one in enumerate(matrices):
+        # What is stored as 0 would make 0 · (−∞) of a state that cannot be reached.
+        one.eliminate_zeros()
+        total = one.sum(1)
+        if one.data.min() < 0 or not np.allclose(total, 1, atol=1e-5):
+            worst = total[np.abs(total - 1).argmax()]
+            raise ValueError(
+                f"transition of action {action} has a row that sums to {worst:g}; probabilities are ≥ 0 and sum to 1"
+            )
+    return Mdp(matrices, reward, cost)
+
+
+def stages(
+    mdp: Mdp, levels: int, horizon: int, unsafe_reward: float = -np.inf, discount: float = 1.0
+) -> Iterator[Float[np.ndarray, "state level"]]:
+    """V_t for t = T − 1, …, 0; costs between two levels interpolate the values of both.
+
+    Interpolation is the same as rounding the remaining budget at random and right on average, so that for whole costs the
+    solution is exact and for others it converges with the number of levels (Kushner & Dupuis 2001). Under n = ∞ every outcome
+    of the rounding has to be safe, which is safe but wasteful; grids want a finite n.
+    """
+    value, overspent, prices = _last(mdp, levels, horizon, unsafe_reward, discount)
+    # Where all actions cost the same, the best one is found first and pays once.
+    shared = bool((mdp.cost == mdp.cost[:, :1]).all())
+    for _ in range(horizon):
+        overspent = unsafe_reward + discount * overspent
+        actions = _ahead(mdp, [[]] * len(prices) if shared else prices, value, overspent, discount)
+        value = functools.reduce(lambda best, one: np.maximum(best, one, out=best), actions)
+        if shared:
+            _pay(value, prices[0], overspent)
+        yield value
+
+
+def solve(mdp: Mdp, levels: int, horizon: int, unsafe_reward: float = -np.inf, discount: float = 1.0) -> Solution:
+    """All values and actions, for problems whose tables fit into memory; for whole costs they are exact."""
+    value, overspent, prices = _last(mdp, levels, horizon, unsafe_reward, discount)
+    values, policies = [value], []
+    for _ in range(horizon):
+        overspent = unsafe_reward + discount * overspent
+        actions = np.stack([*_ahead(mdp, prices, values[-1], overspent, discount)])
+        values.append(actions.max(0))
+        policies.append(np.where(values[-1] > -np.inf, actions.argmax(0), NO_SAFE_ACTION))
+    return Solution(np.stack(values[::-1]), np.stack(policies[::-1]))
+
+
+def violation_probability(mdp: Mdp, solution: Solution, state: int, level: int) -> float:
+    """Probability that an episode of the optimal policy overspends: exactly, by carrying the distribution of (s, w)."""
+    if (mdp.cost != np.round(mdp.cost)).any():
+        raise ValueError("some costs are not whole levels; only for whole costs is the distribution exact")
+    levels = solution.value.shape[2]
+    here, kept = np.zeros((len(mdp.reward), levels)), np.arange(levels)
+    here[state, level] = 1.0
+    for policy in solution.policy:
+        ahead = np.zeros_like(here)
+        for a, transition in enumerate(mdp.transition):
+            # Where no action is safe, all of them are equally bad; the first one stands for all.
+            moved = np.where(np.maximum(policy, 0) == a, here, 0.0)
+            paid = kept[None, :] + mdp.cost[:, a, None].astype(int)
+            after = np.where(paid < levels, np.take_along_axis(moved, np.minimum(paid, levels - 1), 1), 0.0)
+            ahead += transition.T @ after
+        here = ahead
+    return float(max(0.0, 1.0 - here.sum()))
+
+
+def _last(
+    mdp: Mdp, levels: int, horizon: int, unsafe_reward: float, discount: float
+) -> tuple[np.ndarray, float, list[list[_Price]]]:
+    """What is known at the end: V_T, the value of having overspent, and what each action costs."""
+    if levels < 0 or horizon < 1:
+        raise ValueError(f"levels={levels} and horizon={horizon} must be at least 0 and 1")
+    if not unsafe_reward < np.inf or not 0 < discount <= 1:
+        raise ValueError(f"unsafe_reward={unsafe_reward} must be below ∞ and discount={discount} in (0, 1]")
+    return np.zeros((len(mdp.reward), levels + 1), mdp.reward.dtype), 0.0, [_prices(cost) for cost in mdp.cost.T]
+
+
+def _ahead(mdp: Mdp, prices: list[list[_Price]], value: np.ndarray, overspent: float, discount: float) -> Iterator[np.ndarray]:
+    """Q_t(s, w, a) of one action after another."""
+    for transition, reward, price in zip(mdp.transition, mdp.reward.T, prices, strict=True):
+        ahead = transition @ value
+        if discount != 1:
+            ahead *= discount
+        ahead += reward[:, None]
+        _pay(ahead, price, overspent)
+        yield ahead
+
+
+class _Price(NamedTuple):
+    """States in which an action costs `whole` levels and a `part` of the next one, which is 0 for all of them or for none."""
+
+    rows: np.ndarray
+    whole: int
+    part: np.ndarray | None
+
+
+def _prices(cost: np.ndarray) -> list[_Price]:
+    whole = np.floor(cost).astype(int)
+    part = (cost - whole)[:, None]
+    prices = []
+    for k in np.unique(whole):
+        exact, between = (np.flatnonzero((whole == k) & ((part[:, 0] > 0) == fraction)) for fraction in (False, True))
+        prices += [_Price(exact, k, None), _Price(between, k, part[between])]
+    return [one for one in prices if one.rows.size and (one.whole or one.part is not None)]
+
+
+def _pay(ahead: np.ndarray, prices: list[_Price], overspent: float) -> None:
+    """From values at the budget that is left after a step to values at the budget before it, in place."""
+    levels = ahead.shape[1] - 1
+    for rows, k, part in prices:
+        left = ahead[rows]
+        paid = np.full_like(left, overspent)
+        if part is None:
+            paid[:, k:] = left[:, : max(0, levels + 1 - k)]
+        elif k < levels:
+            paid[:, k + 1 :] = (1 - part) * left[:, 1 : levels + 1 - k] + part * left[:, : levels - k]
+        ahead[rows] = paid

@@ -1,0 +1,38 @@
+"""About how long a training takes on two cores, for the list of what can be reproduced."""
+
+from __future__ import annotations
+
+from saute.algos.onpolicy import Settings
+from saute.algos.sac import SacSettings
+from saute.experiment import Experiment
+
+__all__ = ["duration", "expected_seconds"]
+
+START = 10.0
+"""Seconds until everything is compiled."""
+SAMPLING = {"pendulum": 0.1, "double_pendulum": 0.4, "reacher": 0.2, "point": 2.0, "car": 140.0}
+"""Seconds per million steps, by task."""
+POLICY, VALUES = 3.0, 0.45
+"""Seconds per million steps of learning the policy, and of each pass of the value function over them."""
+SPEED = 3e10
+"""Floating-point operations per second in the matrix products of soft actor-critic."""
+
+
+def expected_seconds(experiment: Experiment) -> float | None:
+    """Compiling, sampling and learning, all seeds together; None where nothing has been measured."""
+    settings = None if experiment.learner is None else experiment.learner.settings
+    if settings is None or experiment.env not in SAMPLING:
+        return None
+    steps = experiment.seeds * (experiment.epochs or 1) * settings.steps_per_epoch
+    if isinstance(settings, SacSettings):
+        learning = settings.updates_per_step * 16 * 2 * settings.batch * settings.hidden[0] ** 2 / SPEED
+    elif isinstance(settings, Settings):
+        learning = (POLICY + VALUES * settings.value_iterations / settings.minibatches) / 1e6
+    else:
+        return None
+    return START + steps * (SAMPLING[experiment.env] / 1e6 + learning)
+
+
+def duration(seconds: float) -> str:
+    """In the unit in which it is read most easily."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,172 @@
+"""Policies that come with the package: found, listed, used wherever a run folder is, and never written to."""
+
+from __future__ import annotations
+
+import importlib.resources
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import zipfile
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import saute
+from saute import pretrained, runs
+from saute.cli import main
+from saute.evaluate import Outcome
+from saute.experiment import Experiment, environment_of
+from saute.nets import policy_for
+from saute.policy import load_policy, save_policies
+
+ROOT = pathlib.Path(__file__).parent.parent
+NAME = "pendulum-saute-trpo"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SAUTE_TRACEBACK", raising=False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run folder with what evaluation needs."""
+    run, experiment = tmp_path_factory.mktemp("run"), Experiment("pendulum", seeds=2).checked()
+    env = environment_of(experiment)
+    net = policy_for(env.observation_space, env.action_space)
+    save_policies(run / "policy.safetensors", [net.init(jax.random.key(seed)) for seed in range(2)], env, net, {})
+    (run / "config.json").write_text(json.dumps(experiment.as_json()))
+    return run
+
+
+def exporter():
+    spec = importlib.util.spec_from_file_location("export_pretrained", ROOT / "scripts" / "export_pretrained.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def contents() -> dict[str, bytes]:
+    files = (file for file in pretrained.FOLDER.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {str(file): file.read_bytes() for file in files}
+
+
+def test_every_policy_is_whole_small_and_found_through_the_package() -> None:
+    place = importlib.resources.files("saute.pretrained")
+    assert NAME in pretrained.names()
+    for name in pretrained.names():
+        config = json.loads(place.joinpath(name, "config.json").read_text())
+        kind = f"{config['env']}-{config['method']}-{config['algo']}".replace("_", "-")
+        assert name == kind or name.startswith(f"{kind}-")
+        assert len(place.joinpath(name, "policy.safetensors").read_bytes()) < 2_000_000
+        assert {file.name for file in place.joinpath(name).iterdir()} == {"config.json", "policy.safetensors"}
+        policies = [load_policy(f"pretrained:{name}", seed) for seed in range(config["seeds"])]
+        obs = np.random.default_rng(0).normal(size=(20, policies[0].net.observations - 1))
+        actions = np.array([policy(obs, remaining=config["budget"]) for policy in policies])
+        assert np.isfinite(actions).all() and len(np.unique(actions, axis=0)) == config["seeds"]
+
+
+def test_they_are_in_the_wheel(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("hatchling")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    packed = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    for name in pretrained.names():
+        assert {f"saute/pretrained/{name}/{file}" for file in ("config.json", "policy.safetensors")} <= set(packed)
+
+
+def test_the_list_needs_no_jax() -> None:
+    code = """
+import sys
+sys.modules["jax"] = None  # as if it were not installed
+from saute.pretrained import listing
+print(listing())
+"""
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    heads, *rows = printed.split("\n\n")[0].splitlines()
+    assert heads.split() == ["name", "task", "algorithm", "seeds", "budget", "trained", "at", "size"]
+    assert [row.split()[0] for row in rows] == pretrained.names()
+    assert next(row for row in rows if row.startswith(NAME)).split() == f"{NAME} pendulum saute trpo 5 30 30 95 kB".split()
+
+
+def test_a_range_of_budgets_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    config = json.loads((pretrained.FOLDER / NAME / "config.json").read_text())
+    folder = tmp_path / "pendulum-saute-sac-all-budgets"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**config, "algo": "sac", "budget": 60.0, "lowest_budget": 5.0}))
+    (folder / "policy.safetensors").write_bytes(b"")
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    assert "saute sac  5      60      5 to 60" in pretrained.listing()
+
+
+def quickly(net: Any, env: Any, episodes: int) -> Any:
+    """Made-up episodes instead of physics."""
+    return lambda parameters, seed: Outcome(*np.random.default_rng(seed).uniform(0.0, 9.0, (2, episodes)), np.ones(episodes))
+
+
+def test_commands_use_them_and_write_elsewhere(capsys, monkeypatch) -> None:
+    before, run = contents(), f"pretrained:{NAME}"
+    assert main(["pretrained"]) == 0 and NAME in capsys.readouterr().out
+    assert main(["evaluate", run, "--episodes", "20"]) == 0
+    printed = capsys.readouterr().out
+    place = pathlib.Path("runs", "pretrained", NAME)
+    assert "0 of 100, so ≤ 2.951 % at 95 %" in printed and f"wrote every episode to {place}" in printed
+    assert len(list((place / "episodes").glob("seed-*.npz"))) == 5
+    monkeypatch.setattr(runs, "evaluator", quickly)
+    assert main(["evaluate", run, "--episodes", "20", "--budget", "25", "--out", "mine"]) == 0
+    assert np.load("mine/budget-25/episodes/seed-4.npz")["cost"].shape == (20,)
+    assert main(["certify", run, "--episodes", "20"]) == 0
+    assert f"# Safety certificate: {NAME}" in (place / "certificate.md").read_text()
+    assert main(["plot", "costs", run, "--episodes", "20"]) == 0 and (place / "costs.png").exists()
+    assert main(["watch", "pendulum", "--policy", f"{run}@3", "--steps", "3", "--size", "64", "--mode", "test"]) == 0
+    assert pathlib.Path("pendulum.gif").exists()
+    assert contents() == before, "the installed package stays as it is"
+    assert not pathlib.Path(run).exists()
+
+
+def test_what_users_can_put_right(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = {
+        "evaluate pretrained:pendulum-saute-trop": "did you mean 'pendulum-saute-trpo'?",
+        "certify pretrained:nonsense": "saute pretrained lists them",
+        "watch pendulum --policy pretrained:nonsense": "saute pretrained lists them",
+        f"watch pendulum --policy pretrained:{NAME}@9": "has no seed 9; it has 0, 1, 2, 3, 4",
+        f"resume pretrained:{NAME}": "has no checkpoint to continue from",
+        f"plot curves pretrained:{NAME}": "comes without the curves of its training",
+        f"evaluate pretrained:{NAME} pretrained:{NAME}": "is given twice",
+    }
+    for words, message in cases.items():
+        assert main(words.split()) == 2, words
+        error = capsys.readouterr().err
+        assert message in error and "Traceback" not in error, words
+    with pytest.raises(ValueError, match=r"did you mean 'pendulum-saute-trpo'\?.*saute pretrained lists them"):
+        saute.load_policy("pretrained:pendulum-saute-trp")
+
+
+def test_an_exported_policy_acts_as_that_of_its_run(trained, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "package")
+    pretrained.FOLDER.mkdir()
+    exporter().export(trained, "pendulum-saute-trpo-mine")
+    assert pretrained.names() == ["pendulum-saute-trpo-mine"]
+    obs = np.random.default_rng(0).normal(size=(9, 3))
+    for seed in range(2):
+        one, other = load_policy(trained, seed), saute.load_policy("pretrained:pendulum-saute-trpo-mine", seed=seed)
+        np.testing.assert_array_equal(one(obs, remaining=12.5), other(obs, remaining=12.5))
+
+
+def test_only_whole_policies_under_their_name_are_exported(trained, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    export, error = (getattr(exporter(), name) for name in ("export", "UserError"))
+    with pytest.raises(error, match="is a pendulum-saute-trpo; call it that"):
+        export(trained, "reacher-saute-trpo")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.json").write_text((trained / "config.json").read_text())
+    with pytest.raises(error, match="has no whole policies of 2 seeds"):
+        export(unfinished, NAME)
+    assert pretrained.names() == []
