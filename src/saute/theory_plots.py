@@ -72,7 +72,7 @@ def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) ->
 
 
 def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Figure:
-    """Returns of the controllers of all grids, the dual of the finest, and learned policies as crosses at their mean cost."""
+    """Returns of the controllers of all grids, the dual of the finest, and learned policies as crosses."""
     figure, (axis,) = _axes(1, 8.0)
     grids = [*dict.fromkeys(row.grid for row in rows)]
     for grid, (colour, line) in zip(grids, _styles(), strict=False):
