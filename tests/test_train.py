@@ -278,6 +278,8 @@ def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: pathlib.Path, monke
         (["train", "CartPole-v1", "--budget", "3", "--epochs", "1"], "no cost: info"),
         (["train", "pendulum", "--method", "pid+lagrangian"], "names two multipliers"),
         (["train", "pendulum", "--algo", "cpo", "--method", "pid"], "cpo has a constraint of its own"),
+        (["train", "pendulum", "--relabel"], "--relabel is for sac with method saute, not for trpo with saute"),
+        (["train", "pendulum", "--algo", "sac", "--method", "pid", "--relabel"], "not for sac with pid"),
         (["evaluate", "nowhere"], "nowhere is not a run folder"),
         (["resume", "nowhere"], "nowhere is not a run folder"),
         (["trian", "pendulum"], "unknown command 'trian'; did you mean 'train'"),

@@ -58,6 +58,8 @@ class Experiment:
     """Whether a sautéed policy observes its remaining budget."""
     shape: bool = True
     """Whether the reward of a sautéed task becomes the unsafe reward once the budget is overspent."""
+    relabel: bool = False
+    """Whether half of every replayed batch gets fresh remaining budgets, for sac."""
     seeds: int = 5
     """Seeds to train at once."""
     epochs: int | None = None
@@ -106,10 +108,14 @@ class Experiment:
             raise ValueError(
                 f"--lowest-budget {self.lowest_budget} is for sautéed policies; method {self.method!r} sees no budget"
             )
+        if self.relabel and (self.algo != "sac" or "saute" not in self.parts):
+            raise ValueError(f"--relabel is for sac with method saute, not for {self.algo} with {self.method}: it redraws budgets")
         unsafe = self.unsafe_reward
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
         if self.learner is None and isinstance(learner.settings, SacSettings) and not _native(name):
             learner = _with_whole_episodes(learner, learner.settings, name if task is not None else self.env, self.envs)
+        if self.relabel and isinstance(learner.settings, SacSettings):
+            learner = learner._replace(settings=dataclasses.replace(learner.settings, relabel=True))
         return dataclasses.replace(
             self,
             env=name if task is not None else self.env,
