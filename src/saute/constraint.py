@@ -98,7 +98,8 @@ def lagrangian(
     """Dual ascent, λ = softplus(p) with Adam on −p (J − d), or through softplus on −λ (J − d) (Ray et al. 2019).
 
     Adam moves p by the rate whatever the violation. On −p it runs away while the constraint is slack, by 1000 in 20,000
-    updates, and has to come all the way back; on −λ the gradient vanishes with λ, and p is at −17 then. Use that if updates are many.
+    updates, and has to come all the way back; on −λ the gradient vanishes with λ, and p is at −17 then. Use that if updates
+    are many.
     """
     optimiser = optax.adam(rate)
 

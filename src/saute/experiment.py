@@ -109,7 +109,7 @@ class Experiment:
                 f"--lowest-budget {self.lowest_budget} is for sautéed policies; method {self.method!r} sees no budget"
             )
         if self.relabel and (self.algo != "sac" or "saute" not in self.parts):
-            raise ValueError(f"--relabel is for sac with method saute, not for {self.algo} with {self.method}: it redraws budgets")
+            raise ValueError(f"--relabel is for sac with method saute, not for {self.algo} with {self.method}")
         unsafe = self.unsafe_reward
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
         if self.learner is None and isinstance(learner.settings, SacSettings) and not _native(name):
