@@ -87,25 +87,29 @@ def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(sauted: Any)
     np.testing.assert_allclose(rows.next_obs[:, 1], expected, atol=0.1)
 
 
-def test_a_rollout_that_ends_begins_anew_at_its_start() -> None:
-    known = Known(reward, cost, lambda obs, action, new: jnp.ones((), bool))
+@pytest.fixture(scope="module")
+def untrained() -> Any:
+    bound = mbpo(SMALL).bind(PointMass.observation_space, PointMass.action_space)
+    return jax.jit(bound.init)(jax.random.key(0))
+
+
+def test_a_rollout_that_ends_begins_anew_at_its_start(untrained: Any) -> None:
+    known = Known(terminated=lambda obs, action, new: jnp.ones((), bool))
     bound = mbpo(dataclasses.replace(SMALL, length=3), known).bind(PointMass.observation_space, PointMass.action_space)
-    learner = jax.jit(bound.init)(jax.random.key(0))
-    filled = learner.sac.replay._replace(size=jnp.int32(9))
+    filled = untrained.sac.replay._replace(size=jnp.int32(9))
     replay = filled._replace(rows=filled.rows._replace(obs=filled.rows.obs.at[:9].set(jnp.arange(18.0).reshape(9, 2))))
-    rows = jax.jit(bound.imagine)(learner._replace(sac=learner.sac._replace(replay=replay)), jax.random.key(0))
+    rows = jax.jit(bound.imagine)(untrained._replace(sac=untrained.sac._replace(replay=replay)), jax.random.key(0))
     starts = np.asarray(rows.obs).reshape(5, 3, 4, 2)
     np.testing.assert_array_equal(starts[:, 1:], starts[:, :1].repeat(2, axis=1))
     assert rows.terminated.all() and len(np.unique(starts[..., 0])) > 3
 
 
 @pytest.mark.parametrize("real", [0.0, 0.25, 1.0])
-def test_batches_have_their_share_of_real_steps(real: float) -> None:
+def test_batches_have_their_share_of_real_steps(untrained: Any, real: float) -> None:
     bound = mbpo(dataclasses.replace(SMALL, real=real)).bind(PointMass.observation_space, PointMass.action_space)
-    learner = jax.jit(bound.init)(jax.random.key(0))
-    rings = [ring._replace(size=jnp.int32(50)) for ring in (learner.sac.replay, learner.imagined)]
-    dreamt = rings[1]._replace(rows=rings[1].rows._replace(task_reward=jnp.ones(4000)))
-    assert float(bound._batch(rings[0], dreamt, jax.random.key(0)).reward.mean()) == 1.0 - real
+    lived, dreamt = (ring._replace(size=jnp.int32(50)) for ring in (untrained.sac.replay, untrained.imagined))
+    dreamt = dreamt._replace(rows=dreamt.rows._replace(task_reward=jnp.ones(4000)))
+    assert float(bound._batch(lived, dreamt, jax.random.key(0)).reward.mean()) == 1.0 - real
 
 
 def test_a_run_is_resumed_bit_for_bit(tmp_path: pathlib.Path) -> None:

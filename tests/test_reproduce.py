@@ -22,7 +22,8 @@ def test_every_run_of_every_artifact_can_be_made(scale) -> None:
             experiment = scaled(row, scale)
             algorithm = algorithm_of(experiment)
             env = environment_of(experiment, num_envs=1)
-            assert algorithm.bind(env.observation_space, env.action_space).algorithm is algorithm
+            bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
+            assert bound.algorithm is algorithm
 
 
 def test_runs_are_addressed_by_their_settings() -> None:

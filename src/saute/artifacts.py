@@ -105,6 +105,16 @@ ARTIFACTS: dict[str, Artifact] = {
         "Sauté never violates; the Lagrangian does.",
         _rows("pendulum", 30.0, *_family("ppo")),
     ),
+    "pendulum-sac": Artifact(
+        "Pendulum, SAC family (figure 1)",
+        "Sauté never violates; the Lagrangian does.",
+        _rows("pendulum", 30.0, *_family("sac")),
+    ),
+    "model-based": Artifact(
+        "Pendulum, MBPO and PETS (figure 3)",
+        "Sauté never violates, at some loss of return.",
+        _rows("pendulum", 30.0, *_family("mbpo")[:2], *_family("pets")[:2]),
+    ),
     "double-pendulum": Artifact(
         "Double pendulum (figure 2)",
         "Sauté never violates; TRPO-L and CPO spread widely.",

@@ -85,6 +85,13 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
     ),
     "pendulum-ppo": _family("PPO"),
+    "pendulum-sac": _family("SAC"),
+    "model-based": (
+        Claim("No trajectory of Sauté MBPO and of Sauté PETS violates.", ("Sauté MBPO", "Sauté PETS"), never_violate),
+        Claim("Some trajectories of MBPO and of PETS violate.", ("Vanilla MBPO", "Vanilla PETS"), sometimes_violate),
+        Claim("Sauté MBPO returns less than MBPO.", ("Vanilla MBPO", "Sauté MBPO"), earn_more),
+        Claim("Sauté PETS returns less than PETS.", ("Vanilla PETS", "Sauté PETS"), earn_more),
+    ),
     "double-pendulum": (
         Claim("No trajectory of Sauté TRPO violates.", ("Sauté TRPO",), never_violate),
         Claim("TRPO-L and CPO keep the budget on average.", ("TRPO-L", "CPO"), keep_on_average),
