@@ -1,7 +1,7 @@
 """Sauté-SAC on a MuJoCo task: HalfCheetah with a budget for speeding. Run: python examples/mujoco_velocity.py
 
-The cost of a step is the speed above 1 m/s, an episode has 200 steps, and its budget is 10. The same from the command line,
-in this folder: saute train mujoco_velocity:SpeedLimit-v0 --algo sac --preset fast --envs 4 --budget 10 --unsafe-reward -0.5
+The cost of a step is the speed above 1 m/s, an episode has 200 steps, and its budget is 10. In this folder, with a preset:
+saute train mujoco_velocity:SpeedLimit-v0 --algo sac --preset fast --envs 4 --budget 10 --unsafe-reward -0.5
 """
 
 import argparse
