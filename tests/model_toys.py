@@ -42,3 +42,15 @@ class PointMass:
         obs = jnp.stack([x + 0.3 * v, v])
         moved = (state[0], action, obs)
         return Step((obs, time), obs, reward(*moved), cost(*moved), jnp.zeros((), bool), time >= self.horizon)
+
+
+def compile_once(compiled_epoch: Any) -> Any:
+    """The same as `compiled_epoch` on the first call, and its result again on all others: equal trainings, one compilation."""
+    kept: list[Any] = []
+
+    def once(*args: Any) -> Any:
+        if not kept:
+            kept.append(compiled_epoch(*args))
+        return kept[0]
+
+    return once

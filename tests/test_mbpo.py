@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import shutil
 from typing import Any
 
@@ -11,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model_toys import PointMass, cost, reward
+from model_toys import PointMass, compile_once, cost, reward
 
 import saute
+from saute import training
 from saute.algos.mbpo import MbpoSettings, mbpo
 from saute.algos.sac import SacSettings
 from saute.ensemble import Known, ModelSettings
 from saute.evaluate import evaluate
 from saute.experiment import Experiment, algorithm_of
 from saute.replay import Rows
-from saute.training import summary
 
 SAC = SacSettings(
     hidden=(32, 32), batch=64, replay=1000, random_steps=100, steps_per_epoch=100, rate=3e-3, averaging=0.02, discount=0.9,
@@ -31,46 +30,53 @@ SMALL = MbpoSettings(SAC, MODEL, rollouts=20, length=2, imagined=4000)
 KNOWN = Known(reward, cost)
 
 
-def trained(env: Any, settings: MbpoSettings, epochs: int) -> Any:
-    bound = mbpo(settings, KNOWN).bind(env.observation_space, env.action_space, getattr(env, "options", None))
-    traces: list[int] = []
-
-    def epoch(learner: Any, key: Any) -> Any:
-        traces.append(1)
-        learner, metrics, episodes = bound.epoch(env, learner, key)
-        return learner, {**metrics, **summary(episodes, 4.0)}
-
-    learner, run = jax.jit(bound.init)(jax.random.key(0)), jax.jit(epoch)
-    for i in range(epochs):
-        learner, metrics = run(learner, jax.random.key(i))
-    assert len(traces) == 1 and metrics["model_error"] < 0.01 and metrics["episodes"] == 5
-    return bound, learner
-
-
-def test_it_fits_environments_without_a_budget_too() -> None:
-    bound = mbpo(SMALL).bind(PointMass.observation_space, PointMass.action_space)
+@pytest.mark.parametrize("learned_budget", [False, True])
+@pytest.mark.parametrize("env", [PointMass(), saute.saute(PointMass(), budget=4.0)], ids=["vanilla", "sauted"])
+def test_it_fits_environments_with_and_without_a_budget(env: Any, learned_budget: bool) -> None:
+    settings = dataclasses.replace(SMALL, learned_budget=learned_budget)
+    bound = mbpo(settings).bind(env.observation_space, env.action_space, getattr(env, "options", None))
     learner = jax.eval_shape(bound.init, jax.random.key(0))
-    after, metrics, episodes = jax.eval_shape(lambda l, k: bound.epoch(PointMass(), l, k), learner, jax.random.key(0))
+    after, metrics, episodes = jax.eval_shape(lambda l, k: bound.epoch(env, l, k), learner, jax.random.key(0))
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, learner)
     assert episodes.cost.shape == (100, 1) and set(metrics) >= {"model_error", "critic_loss"}
 
 
 @pytest.fixture(scope="module")
-def sauted() -> Any:
+def run(tmp_path_factory: Any) -> Any:
+    """A whole training, and one that goes on from its checkpoint before the last epoch, with the same compiled program."""
+    folder = tmp_path_factory.mktemp("run")
     env = saute.saute(PointMass(), budget=4.0, unsafe_reward=-1.0)
-    return env, *trained(env, dataclasses.replace(SMALL, sac=dataclasses.replace(SAC, relabel=True)), 10)
+    algorithm = mbpo(dataclasses.replace(SMALL, sac=dataclasses.replace(SAC, relabel=True)), KNOWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "compiled_epoch", compile_once(training.compiled_epoch))
+        whole = saute.train(algorithm, env, seeds=1, epochs=10, out=folder / "whole", checkpoint_seconds=0.0)
+        shutil.copytree(folder / "whole", folder / "cut")
+        (folder / "cut" / "checkpoints" / "000010.safetensors").unlink()
+        resumed = saute.train(algorithm, env, seeds=1, epochs=10, out=folder / "cut")
+    return env, folder, whole, resumed
 
 
-def test_a_sauted_point_mass_is_brought_near_its_goal_and_keeps_its_budget(sauted: Any) -> None:
-    env, bound, learner = sauted
+def test_a_sauted_point_mass_is_brought_near_its_goal_and_keeps_its_budget(run: Any) -> None:
+    env, _, whole, _ = run
+    bound, learner, metrics = whole.bound, whole.learners[0], whole.metrics[-1][0]
     outcome = evaluate(bound.policy, bound.exported(learner), env, 20)
     # Staying at the start earns less than 1, and going to the goal, as without a budget, costs more than 10.
     assert (outcome.cost <= 4.0).all() and outcome.task_return.min() > 8.0
     assert int(learner.sac.steps) == int(learner.sac.replay.size) == 1000 and int(learner.imagined.size) == 4000
+    assert metrics["model_error"] < 0.01 and metrics["episodes"] == 5
 
 
-def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(sauted: Any) -> None:
-    _, bound, learner = sauted
+def test_a_run_is_resumed_bit_for_bit(run: Any) -> None:
+    _, folder, whole, resumed = run
+    for a, b in zip(jax.tree.leaves(whole.learners), jax.tree.leaves(resumed.learners), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole.metrics == resumed.metrics and resumed.metrics[-1] != resumed.metrics[-2]
+    assert (folder / "whole" / "policy.safetensors").read_bytes() == (folder / "cut" / "policy.safetensors").read_bytes()
+    assert saute.load_policy(folder / "cut")(np.zeros(2), remaining=2.0).shape == (1,)
+
+
+def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(run: Any) -> None:
+    bound, learner = run[2].bound, run[2].learners[0]
     rows = jax.tree.map(np.asarray, jax.jit(bound.imagine)(learner, jax.random.key(0)))
     assert rows.obs.shape == (40, 2) and not rows.terminated.any()
     timed = jax.tree.map(lambda column: column.reshape(5, 2, 4, *column.shape[1:]), rows)
@@ -87,45 +93,26 @@ def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(sauted: Any)
     np.testing.assert_allclose(rows.next_obs[:, 1], expected, atol=0.1)
 
 
-@pytest.fixture(scope="module")
-def untrained() -> Any:
-    bound = mbpo(SMALL).bind(PointMass.observation_space, PointMass.action_space)
-    return jax.jit(bound.init)(jax.random.key(0))
-
-
-def test_a_rollout_that_ends_begins_anew_at_its_start(untrained: Any) -> None:
-    known = Known(terminated=lambda obs, action, new: jnp.ones((), bool))
-    bound = mbpo(dataclasses.replace(SMALL, length=3), known).bind(PointMass.observation_space, PointMass.action_space)
-    filled = untrained.sac.replay._replace(size=jnp.int32(9))
-    replay = filled._replace(rows=filled.rows._replace(obs=filled.rows.obs.at[:9].set(jnp.arange(18.0).reshape(9, 2))))
-    rows = jax.jit(bound.imagine)(untrained._replace(sac=untrained.sac._replace(replay=replay)), jax.random.key(0))
-    starts = np.asarray(rows.obs).reshape(5, 3, 4, 2)
+def test_a_rollout_that_ends_begins_anew_at_its_start(run: Any) -> None:
+    env, _, whole, _ = run
+    known = Known(reward, cost, lambda obs, action, new: jnp.ones((), bool))
+    bound = mbpo(dataclasses.replace(SMALL, length=3), known).bind(env.observation_space, env.action_space, env.options)
+    rows = jax.jit(bound.imagine)(whole.learners[0], jax.random.key(0))
+    starts, left = np.asarray(rows.obs).reshape(5, 3, 4, 2), np.asarray(rows.remaining).reshape(5, 3, 4)
     np.testing.assert_array_equal(starts[:, 1:], starts[:, :1].repeat(2, axis=1))
+    np.testing.assert_array_equal(left[:, 1:], left[:, :1].repeat(2, axis=1))
     assert rows.terminated.all() and len(np.unique(starts[..., 0])) > 3
 
 
 @pytest.mark.parametrize("real", [0.0, 0.25, 1.0])
-def test_batches_have_their_share_of_real_steps(untrained: Any, real: float) -> None:
-    bound = mbpo(dataclasses.replace(SMALL, real=real)).bind(PointMass.observation_space, PointMass.action_space)
-    lived, dreamt = (ring._replace(size=jnp.int32(50)) for ring in (untrained.sac.replay, untrained.imagined))
-    dreamt = dreamt._replace(rows=dreamt.rows._replace(task_reward=jnp.ones(4000)))
-    assert float(bound._batch(lived, dreamt, jax.random.key(0)).reward.mean()) == 1.0 - real
-
-
-def test_a_run_is_resumed_bit_for_bit(tmp_path: pathlib.Path) -> None:
-    env = saute.saute(PointMass(), budget=4.0, unsafe_reward=-1.0)
-    tiny = dataclasses.replace(
-        SMALL, sac=dataclasses.replace(SAC, steps_per_epoch=20, random_steps=20, updates_per_step=1), learned_budget=True
+def test_batches_have_their_share_of_real_steps(run: Any, real: float) -> None:
+    env, _, whole, _ = run
+    bound = mbpo(dataclasses.replace(SMALL, real=real)).bind(env.observation_space, env.action_space, env.options)
+    lived, dreamt = (
+        ring._replace(rows=ring.rows._replace(terminated=jnp.full(ring.capacity, is_real)))
+        for ring, is_real in ((whole.learners[0].sac.replay, True), (whole.learners[0].imagined, False))
     )
-    whole = saute.train(mbpo(tiny), env, seeds=1, epochs=3, out=tmp_path / "whole", checkpoint_seconds=0.0)
-    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    (tmp_path / "cut" / "checkpoints" / "000003.safetensors").unlink()
-    resumed = saute.train(mbpo(tiny), env, seeds=1, epochs=3, out=tmp_path / "cut")
-    for a, b in zip(jax.tree.leaves(whole.learners), jax.tree.leaves(resumed.learners), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert 0 < int(resumed.learners[0].imagined.size) < 4000 and int(resumed.learners[0].sac.replay.size) == 60
-    policy, again = (saute.load_policy(tmp_path / name) for name in ("whole", "cut"))
-    assert policy(np.zeros(2), remaining=2.0) == again(np.zeros(2), remaining=2.0)
+    assert float(bound._batch(lived, dreamt, jax.random.key(0)).terminated.mean()) == real
 
 
 @pytest.mark.parametrize("algo", ["mbpo", "pets"])

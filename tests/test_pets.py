@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model_toys import PointMass, cost, reward
+from model_toys import PointMass, compile_once, cost, reward
 
 import saute
+from saute import training
 from saute.algos.pets import PetsSettings, pets
 from saute.ensemble import Known, ModelSettings
 from saute.evaluate import evaluate
@@ -105,7 +106,10 @@ def test_a_sauted_point_mass_keeps_its_budget_and_uses_it() -> None:
     np.testing.assert_allclose(rows.task_reward, 1.0 - (rows.next_obs[:, 0] - 1.0) ** 2, rtol=1e-5)
 
 
-def test_a_run_is_resumed_bit_for_bit_and_its_planner_acts_from_the_file(tmp_path: pathlib.Path) -> None:
+def test_a_run_is_resumed_bit_for_bit_and_its_planner_acts_from_the_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "compiled_epoch", compile_once(training.compiled_epoch))
     env = saute.saute(PointMass(), budget=4.0, unsafe_reward=-1.0)
     tiny = dataclasses.replace(SMALL, planner=dataclasses.replace(ICEM, iterations=2), learned_budget=True)
     whole = saute.train(pets(tiny), env, seeds=1, epochs=3, out=tmp_path / "whole", checkpoint_seconds=0.0)
