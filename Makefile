@@ -24,7 +24,7 @@ demo: setup
 
 # Whole files go to one of as many processes as there are cores, since tests of a file share what they compiled.
 test: setup lint
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -36,6 +36,7 @@ bench: setup
 
 verify: setup
 	SAUTE_VERIFY=1 $(BIN)/python -m pytest $(PARITY)
+	$(BIN)/python -m pytest -m slow
 
 fresh:
 	$(PYTHON) tests/fresh_install.py

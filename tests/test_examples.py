@@ -65,6 +65,7 @@ def test_run_as_a_script_it_compares_both_methods(name: str, monkeypatch: pytest
     assert len(calls) == 1 and calls[0][0] == "train" and calls[0][1] >= STEPS[name][1]
 
 
+@pytest.mark.slow
 def test_the_mujoco_example_trains_and_reports_both_methods(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def run(tmp_path_factory: Any) -> Any:
     return env, folder, whole, resumed
 
 
+@pytest.mark.slow
 def test_a_sauted_point_mass_is_brought_near_its_goal_and_keeps_its_budget(run: Any) -> None:
     env, _, whole, _ = run
     bound, learner, metrics = whole.bound, whole.learners[0], whole.metrics[-1][0]
@@ -66,6 +67,7 @@ def test_a_sauted_point_mass_is_brought_near_its_goal_and_keeps_its_budget(run: 
     assert metrics["model_error"] < 0.01 and metrics["episodes"] == 5
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_bit_for_bit(run: Any) -> None:
     _, folder, whole, resumed = run
     for a, b in zip(jax.tree.leaves(whole.learners), jax.tree.leaves(resumed.learners), strict=True):
@@ -75,6 +77,7 @@ def test_a_run_is_resumed_bit_for_bit(run: Any) -> None:
     assert saute.load_policy(folder / "cut")(np.zeros(2), remaining=2.0).shape == (1,)
 
 
+@pytest.mark.slow
 def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(run: Any) -> None:
     bound, learner = run[2].bound, run[2].learners[0]
     rows = jax.tree.map(np.asarray, jax.jit(bound.imagine)(learner, jax.random.key(0)))
@@ -93,6 +96,7 @@ def test_imagined_steps_branch_off_from_real_ones_and_spend_exactly(run: Any) ->
     np.testing.assert_allclose(rows.next_obs[:, 1], expected, atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_rollout_that_ends_begins_anew_at_its_start(run: Any) -> None:
     env, _, whole, _ = run
     known = Known(reward, cost, lambda obs, action, new: jnp.ones((), bool))
@@ -104,6 +108,7 @@ def test_a_rollout_that_ends_begins_anew_at_its_start(run: Any) -> None:
     assert rows.terminated.all() and len(np.unique(starts[..., 0])) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("real", [0.0, 0.25, 1.0])
 def test_batches_have_their_share_of_real_steps(run: Any, real: float) -> None:
     env, _, whole, _ = run

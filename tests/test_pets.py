@@ -93,6 +93,7 @@ def test_it_fits_environments_without_a_budget_too() -> None:
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, learner) and episodes.cost.shape == (40, 1)
 
 
+@pytest.mark.slow
 def test_a_sauted_point_mass_keeps_its_budget_and_uses_it() -> None:
     env = saute.saute(PointMass(), budget=4.0, unsafe_reward=-1.0)
     bound, learner = trained(env, SMALL, 4)
@@ -106,6 +107,7 @@ def test_a_sauted_point_mass_keeps_its_budget_and_uses_it() -> None:
     np.testing.assert_allclose(rows.task_reward, 1.0 - (rows.next_obs[:, 0] - 1.0) ** 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_bit_for_bit_and_its_planner_acts_from_the_file(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def run(bound: Any, epoch: Any, epochs: int) -> Any:
     return learner, metrics, episodes
 
 
+@pytest.mark.slow
 def test_host_and_native_give_the_same_rows_and_learn_the_same() -> None:
     native, envs = saute.saute(Slope(), **OPTIONS), host()
     bounds = [bind(sac(settings=TINY), env) for env in (native, envs)]
