@@ -14,7 +14,9 @@ from gymnasium.vector import AutoresetMode
 from toys import Scripted
 
 import saute
+import saute.evaluate as evaluation
 from saute.host import HostEnvs
+from saute.nets import policy_for
 from saute.rollout import collect, collect_host
 
 TASK = dict(mode="test", horizon=7)
@@ -110,3 +112,14 @@ def test_host_refuses_what_it_cannot_collect() -> None:
         HostEnvs(lambda: Scripted(space=gym.spaces.Discrete(3)))
     with pytest.raises(ValueError, match="no cost"):
         collect_host(HostEnvs(partial(Scripted, key="")), lambda o, k: (np.zeros((1, 1)), ()), jax.random.key(0), 1)
+
+
+def test_an_episode_that_never_ends_is_not_evaluated_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST", 6)
+    envs = HostEnvs(partial(Scripted, length=6), num_envs=3)
+    net = policy_for(envs.observation_space, envs.action_space, (4,))
+    parameters = net.init(jax.random.key(0))
+    assert (evaluation.evaluate(net, parameters, envs, 3).length == 6).all()
+    endless = HostEnvs(partial(Scripted, length=7), num_envs=3)
+    with pytest.raises(ValueError, match="3 episodes have not ended after 6 steps; give the environment a TimeLimit"):
+        evaluation.evaluate(net, parameters, endless, 3)

@@ -30,7 +30,7 @@ from saute.checkpoint import newest
 from saute.cli import main
 from saute.constraint import cvar, lagrangian, pid, tail_weights
 from saute.evaluate import evaluate
-from saute.experiment import Experiment
+from saute.experiment import Experiment, algorithm_of
 from saute.loggers import logger
 from saute.presets import SAC, Preset
 from saute.protocol import Step
@@ -262,6 +262,13 @@ def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: pathlib.Path, monke
     with pytest.raises((TrainingError, OSError), match="No space left"):
         train(trpo(settings=SMALL), Slope(), seeds=1, epochs=4, out=tmp_path)
     assert (tmp_path / "checkpoints" / "000002.safetensors").read_bytes() == before
+
+
+def test_relabel_reaches_the_learner_and_survives_the_run_folder() -> None:
+    plain, relabelled = (Experiment("pendulum", "sac", relabel=chosen).checked() for chosen in (False, True))
+    assert relabelled.learner == plain.learner._replace(settings=dataclasses.replace(plain.learner.settings, relabel=True))
+    assert algorithm_of(relabelled).settings.relabel and not algorithm_of(plain).settings.relabel
+    assert Experiment.from_json(json.loads(json.dumps(relabelled.as_json()))) == relabelled
 
 
 @pytest.mark.parametrize(
