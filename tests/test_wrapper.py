@@ -181,6 +181,16 @@ def test_copies_continue_identically(clone) -> None:
     assert env.reset()[1] == twin.reset()[1]
 
 
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_observe_their_own_state(clone) -> None:
+    env = saute.SauteWrapper(gym.make("saute/SafePendulum-v0"), 30.0)
+    env.reset(seed=1)
+    twin = clone(env)
+    for action in ([1.0], [-1.0]):
+        np.testing.assert_array_equal(env.step(action)[0], twin.step(action)[0])
+    assert (env.step([1.0])[0][:3] != twin.step([-1.0])[0][:3]).any()
+
+
 def test_record_episode_statistics_keeps_the_episode_entries() -> None:
     info = play(RecordEpisodeStatistics(sauted(2.0)))[-1][4]
     assert info["episode"]["r"] == 2.0 and info["episode_task_return"] == 5.0 and info["episode_cost"] == 5.0

@@ -116,7 +116,8 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         return self._observe(obs), {**info, "remaining": np.copy(self._remaining) if self.options.several else self._remaining}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self._remaining is None:
+        remaining = self._remaining
+        if remaining is None:
             raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode with its budget")
         result = self.env.step(action)
         try:
@@ -124,12 +125,12 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
         except ValueError:
             message = f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple"
             raise ValueError(message) from None
-        key, several, discount, reference, unsafe_reward, shape, terminate, scratch, shows = self._fast
+        key, several, discount, reference, unsafe_reward, shape, terminate, shows, head, scratch, last, copied = self._fast
         cost = info.get(key)
         if type(cost) is not float or not 0.0 <= cost < INFINITE:  # the usual case is read and checked here, without a call
             cost = read(self._source, self.options.budget_shape, self._obs, action, obs, info)
             info["cost"] = cost
-        remaining = spend(self._remaining, cost, discount)
+        remaining = spend(remaining, cost, discount)
         is_safe = safe(remaining)
         info["remaining"] = remaining
         if several:
@@ -154,10 +155,10 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
             info["episode_violated"] = not is_safe
         if shows:
             self.env.unwrapped.render()
-        if scratch is not None:
-            scratch[:-1] = obs
-            scratch[-1] = observe(remaining, reference)
-            return scratch.copy(), reward, terminated, truncated, info
+        if head is not None:
+            head[...] = obs
+            scratch[last] = observe(remaining, reference)
+            return copied(), reward, terminated, truncated, info
         return self._observe(obs), reward, terminated, truncated, info
 
     def render(self) -> Any:
@@ -178,10 +179,17 @@ class SauteWrapper(gym.Wrapper, RecordConstructorArgs):
     def _unpacked(self) -> tuple[Any, ...]:
         """What `step` needs, in one place, since looking each up would take as long as everything else that it does."""
         o = self.options
-        plain = o.augment and not o.several and isinstance(self._augment, functools.partial)
-        scratch = cast(Any, self._augment).args[0] if plain else None
+        memory: tuple[Any, ...] = (None,) * 4
+        if o.augment and not o.several and isinstance(self._augment, functools.partial):
+            scratch, last, _ = self._augment.args
+            memory = scratch[:last], scratch, last, scratch.copy
         key = "cost" if self._source == "cost" else None
-        return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, scratch, self._shows
+        return key, o.several, o.discount, o.reference, o.unsafe_reward, o.shape, o.terminate, self._shows, *memory
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy writes into its own scratch memory: a copied view would no longer look into it."""
+        self.__dict__.update(state)
+        self._fast = self._unpacked()
 
     def _observe(self, obs: Any) -> Any:
         return self._augment(obs, observe(self._remaining, self.options.reference)) if self.options.augment else obs
