@@ -1,10 +1,11 @@
-"""JAX-native environments with known answers, for learners that replay."""
+"""Environments with known answers, for learners that replay."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -29,6 +30,28 @@ class Slope:
         over, never = time >= self.horizon, jnp.zeros((), bool)
         terminated, truncated = (over, never) if self.terminal else (never, over)
         return Step(time, jnp.full(1, time / self.horizon), a, jnp.maximum(a, 0.0), terminated, truncated)
+
+
+class HostSlope(gym.Env):
+    """`Slope` for Gymnasium, with the same float32 numbers."""
+
+    observation_space, action_space = Slope.observation_space, Slope.action_space
+    horizon = 10
+
+    def __init__(self, terminal: bool = False):
+        self.terminal = terminal
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        gym.Env.reset(self, seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        a = np.clip(np.float32(action[0]), -1, 1)
+        self.time += 1
+        over = self.time >= self.horizon
+        obs = np.full(1, self.time, np.float32) / np.float32(10)
+        return obs, a, over and self.terminal, over and not self.terminal, {"cost": np.maximum(a, np.float32(0))}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,13 +7,12 @@ import pathlib
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sac_toys import Slope
+from sac_toys import HostSlope, Slope
 from toys import Scripted
 
 import saute
@@ -28,28 +27,6 @@ from saute.training import train
 
 TINY = SacSettings(hidden=(8,), batch=16, replay=150, random_steps=20, steps_per_epoch=60, num_envs=3)
 OPTIONS = {"budget": 3.0, "unsafe_reward": -1.0}
-
-
-class HostSlope(gym.Env):
-    """`sac_toys.Slope` for Gymnasium, with the same float32 numbers."""
-
-    observation_space, action_space = Slope.observation_space, Slope.action_space
-    horizon = 10
-
-    def __init__(self, terminal: bool = False):
-        self.terminal = terminal
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        gym.Env.reset(self, seed=seed)
-        self.time = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        a = np.clip(np.float32(action[0]), -1, 1)
-        self.time += 1
-        over = self.time >= self.horizon
-        obs = np.full(1, self.time, np.float32) / np.float32(10)
-        return obs, a, over and self.terminal, over and not self.terminal, {"cost": np.maximum(a, np.float32(0))}
 
 
 def host(num_envs: int = 3) -> HostEnvs:

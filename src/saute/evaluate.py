@@ -42,11 +42,11 @@ def evaluator(net: Any, env: Any, episodes: int) -> Callable[[Any, int], Outcome
 
 def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:
     """One episode of each environment; those that end early start another, which does not count."""
-    act = jax.jit(lambda obs: net.mode(net.distribution(parameters, obs)))
+    act = jax.jit(lambda parameters, obs: net.mode(net.distribution(parameters, obs)))
     obs, running = envs.reset(seed), np.ones(envs.num_envs, bool)
     task_return, cost, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)
     for _ in range(LONGEST):
-        step, task_reward = envs.step(np.asarray(act(obs)))
+        step, task_reward = envs.step(np.asarray(act(parameters, obs)))
         task_return += running * task_reward
         cost += running * step.cost
         length += running

@@ -60,6 +60,9 @@ class Experiment:
     """Whether the reward of a sautéed task becomes the unsafe reward once the budget is overspent."""
     relabel: bool = False
     """Whether half of every replayed batch gets fresh remaining budgets, for sac."""
+    learned_budget: bool = False
+    """Whether the model of mbpo or pets learns the remaining budget as a state dimension, as in the paper, instead of it being
+    computed."""
     seeds: int = 5
     """Seeds to train at once."""
     epochs: int | None = None
@@ -69,7 +72,7 @@ class Experiment:
     seed: int = 0
     """The first seed; the others count on."""
     envs: int = 20
-    """Environments side by side, for those that are not JAX-native."""
+    """Environments side by side, for those that are not JAX-native; mbpo and pets step one."""
     learner: Preset | None = None
     """The settings behind the preset's name, filled in by `checked`, so that a run folder does not depend on the name."""
 
@@ -92,10 +95,10 @@ class Experiment:
         name = self.env.replace("-", "_")
         if name not in TASKS and ":" not in self.env:
             nearest(self.env, [*TASKS, *gym.registry], "environment")
-        if self.algo in MODEL_BASED and name not in ENDLESS:
+        if self.algo in MODEL_BASED and name in TASKS and name not in ENDLESS:
             raise ValueError(
-                f"{self.algo} trains on {' and '.join(sorted(ENDLESS))}, JAX-native tasks that end by time only, not on"
-                f" {self.env}; use sac, or in Python saute.{self.algo}(known=Known(terminated=…))"
+                f"{self.algo} trains on {' and '.join(sorted(ENDLESS))}, and other environments whose episodes end by time"
+                f" only, not on {self.env}; use sac, or in Python saute.{self.algo}(known=Known(terminated=…))"
             )
         task = make_task(name) if name in TASKS else None
         budget = self.budget if self.budget is not None or task is None else task.budget
@@ -110,18 +113,25 @@ class Experiment:
             )
         if self.relabel and (self.algo != "sac" or "saute" not in self.parts):
             raise ValueError(f"--relabel is for sac with method saute, not for {self.algo} with {self.method}")
-        unsafe = self.unsafe_reward
+        if self.learned_budget and (self.algo not in MODEL_BASED or "saute" not in self.parts):
+            raise ValueError(f"--learned-budget is for mbpo and pets with method saute, not for {self.algo} with {self.method}")
+        unsafe, envs = self.unsafe_reward, self.envs
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
-        if self.learner is None and isinstance(learner.settings, SacSettings) and not _native(name):
-            learner = _with_whole_episodes(learner, learner.settings, name if task is not None else self.env, self.envs)
+        if not _native(name) and not isinstance(learner.settings, Settings):
+            envs = 1 if self.algo in MODEL_BASED else envs
+            if self.learner is None:
+                learner = _with_whole_episodes(learner, name if task is not None else self.env, envs)
         if self.relabel and isinstance(learner.settings, SacSettings):
             learner = learner._replace(settings=dataclasses.replace(learner.settings, relabel=True))
+        if self.learned_budget and isinstance(learner.settings, MbpoSettings | PetsSettings):
+            learner = learner._replace(settings=_learning_budgets(learner.settings))
         return dataclasses.replace(
             self,
             env=name if task is not None else self.env,
             budget=budget,
             unsafe_reward=unsafe if unsafe is not None else (0.0 if task is None else task.unsafe_reward),
             epochs=self.epochs if self.epochs is not None else learner.epochs,
+            envs=envs,
             learner=learner,
         )
 
@@ -210,16 +220,30 @@ def _native(name: str) -> bool:
     return "jax" in TASKS.get(name, ("", "", ()))[2]
 
 
-def _with_whole_episodes(preset: Preset, settings: SacSettings, env: str, num_envs: int) -> Preset:
+def _with_whole_episodes(preset: Preset, env: str, num_envs: int) -> Preset:
     """As many steps in all, but an epoch, which begins with fresh episodes, is long enough to end them in every environment."""
+    settings = preset.settings
     one = HostEnvs(_vector(env, 1, "train"))
     one.envs.close()
     if one.horizon is None:
         raise ValueError(f"the longest episode of {env} is not known; register it with max_episode_steps")
-    episodes = num_envs * one.horizon
+    block = settings.fit_every if isinstance(settings, PetsSettings) else 1
+    episodes = num_envs * block * math.ceil(one.horizon / block)
     steps = episodes * math.ceil(settings.steps_per_epoch / episodes)
-    settings_on_host = dataclasses.replace(settings, steps_per_epoch=steps, num_envs=num_envs)
-    return preset._replace(epochs=math.ceil(preset.epochs * settings.steps_per_epoch / steps), settings=settings_on_host)
+    changed: Any = {"steps_per_epoch": steps}
+    if isinstance(settings, SacSettings):
+        changed["num_envs"] = num_envs
+    if isinstance(settings, MbpoSettings):
+        changed = {"sac": dataclasses.replace(settings.sac, **changed)}
+    epochs = math.ceil(preset.epochs * settings.steps_per_epoch / steps)
+    return preset._replace(epochs=epochs, settings=dataclasses.replace(settings, **changed))
+
+
+def _learning_budgets(settings: MbpoSettings | PetsSettings) -> MbpoSettings | PetsSettings:
+    """The paper's variant, in which budgets are not known well enough to be relabelled."""
+    if isinstance(settings, PetsSettings):
+        return dataclasses.replace(settings, learned_budget=True)
+    return dataclasses.replace(settings, learned_budget=True, sac=dataclasses.replace(settings.sac, relabel=False))
 
 
 def _vector(name: str, num_envs: int, mode: str) -> Any:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saute.algos.mbpo import Mbpo, ModelBased
+from saute.algos.model_host import mbpo_host_epoch, pets_host_epoch
 from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
 from saute.algos.pets import Pets, Planning
 from saute.algos.sac import Sac, SoftActorCritic
@@ -73,8 +74,6 @@ def train(
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
     bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
-    if isinstance(bound, ModelBased | Planning) and isinstance(env, HostEnvs):
-        raise ValueError(f"{algorithm.name} needs a JAX-native environment; train this one with sac, trpo or ppo")
     if isinstance(bound, Planning) and out is not None:
         bound.policy.described()  # What cannot be saved is said now, not after the training.
     limit = _limit(env, algorithm) if budget is None else budget
@@ -141,8 +140,8 @@ def compiled_epoch(bound: Bound, env: Any, limit: float, example: Any) -> Epoch:
     """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
     if not isinstance(bound, OnPolicy):
         replayed: Any = functools.partial(bound.epoch, env)
-        if isinstance(env, HostEnvs) and isinstance(bound, SoftActorCritic):
-            replayed = host_epoch(bound, env)
+        if isinstance(env, HostEnvs):
+            replayed = _host_epoch(bound, env)
         described = jax.jit(functools.partial(_described, limit))
 
         def replaying(learner: Any, key: Any) -> tuple[Any, dict[str, Any]]:
@@ -174,6 +173,12 @@ def compiled_epoch(bound: Bound, env: Any, limit: float, example: Any) -> Epoch:
         return learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, num_envs, steps))
 
     return _compiled(native, example)
+
+
+def _host_epoch(bound: SoftActorCritic | ModelBased | Planning, envs: HostEnvs) -> Any:
+    if isinstance(bound, SoftActorCritic):
+        return host_epoch(bound, envs)
+    return mbpo_host_epoch(bound, envs) if isinstance(bound, ModelBased) else pets_host_epoch(bound, envs)
 
 
 def _described(limit: float, vital: Any, metrics: dict[str, Any], episodes: Episodes) -> dict[str, Any]:

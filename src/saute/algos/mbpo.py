@@ -124,34 +124,44 @@ class ModelBased:
         start_key, fit_key, key = jax.random.split(key, 3)
         unit = agent.unit_cost(env)
         began = learner.sac.steps >= settings.sac.random_steps
-        model, model_metrics = jax.lax.cond(
-            began,
-            lambda: self._fit(learner, fit_key),
-            lambda: (learner.model, {"model_error": jnp.zeros(()), "model_looks": jnp.zeros(())}),
-        )
-        learner = learner._replace(model=model)
+        learner, model_metrics = self.fitted(learner, fit_key)
 
         def one(carry: tuple[MbpoLearner, Stream], key: PRNGKeyArray) -> tuple[tuple[MbpoLearner, Stream], tuple[Any, Any]]:
             learner, stream = carry
             act_key, step_key, reset_key, dream_key, learn_key = jax.random.split(key, 5)
             action = agent.explore(learner.sac, stream.obs, act_key)
             following, step, episodes = advance(env, stream, agent.policy.scale(action), step_key, reset_key)
-            replay = add(learner.sac.replay, agent.rows(stream, action, step))
-            learner = learner._replace(sac=learner.sac._replace(replay=replay, steps=learner.sac.steps + 1))
-
-            def learned() -> tuple[MbpoLearner, dict[str, Array]]:
-                dreamt = learner._replace(imagined=add(learner.imagined, self.imagine(learner, dream_key)))
-                return self._updates(dreamt, learn_key, unit)
-
-            def unchanged() -> tuple[MbpoLearner, dict[str, Array]]:
-                return learner, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(learned)[1])
-
-            learner, metrics = jax.lax.cond(began, learned, unchanged)
+            learner, metrics = self.learn(learner, agent.rows(stream, action, step), began, dream_key, learn_key, unit)
             return (learner, following), (metrics, episodes)
 
         carry = (learner, begin(env, start_key, 1))
         (learner, _), (metrics, episodes) = jax.lax.scan(one, carry, jax.random.split(key, settings.steps_per_epoch))
         return learner, {**jax.tree.map(jnp.mean, metrics), **model_metrics}, episodes
+
+    def fitted(self, learner: MbpoLearner, key: PRNGKeyArray) -> tuple[MbpoLearner, dict[str, Array]]:
+        """With the model fitted to all real steps, once there are enough of them."""
+        model, metrics = jax.lax.cond(
+            learner.sac.steps >= self.algorithm.settings.sac.random_steps,
+            lambda: self._fit(learner, key),
+            lambda: (learner.model, {"model_error": jnp.zeros(()), "model_looks": jnp.zeros(())}),
+        )
+        return learner._replace(model=model), metrics
+
+    def learn(
+        self, learner: MbpoLearner, rows: Rows, began: Any, dream_key: PRNGKeyArray, learn_key: PRNGKeyArray, unit_cost: float
+    ) -> tuple[MbpoLearner, dict[str, Array]]:
+        """Keep a real step and, if the epoch began with a model, imagine and update."""
+        agent = learner.sac._replace(replay=add(learner.sac.replay, rows), steps=learner.sac.steps + 1)
+        learner = learner._replace(sac=agent)
+
+        def learned() -> tuple[MbpoLearner, dict[str, Array]]:
+            dreamt = learner._replace(imagined=add(learner.imagined, self.imagine(learner, dream_key)))
+            return self._updates(dreamt, learn_key, unit_cost)
+
+        def unchanged() -> tuple[MbpoLearner, dict[str, Array]]:
+            return learner, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(learned)[1])
+
+        return jax.lax.cond(began, learned, unchanged)
 
     def exported(self, learner: MbpoLearner) -> Any:
         """Parameters of the policy."""

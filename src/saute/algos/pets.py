@@ -92,50 +92,62 @@ class Planning:
 
     def epoch(self, env: Env, learner: PetsLearner, key: PRNGKeyArray) -> tuple[PetsLearner, dict[str, Array], Episodes]:
         """One fresh episode after another, planned step by step; the model is fitted again every few of them."""
-        settings, options = self.algorithm.settings, self.policy.options
-        if getattr(env, "options", None) is not options:
+        settings = self.algorithm.settings
+        if getattr(env, "options", None) is not self.policy.options:
             raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
-        blank = jax.tree.map(lambda leaf: leaf[None], self.policy.blank())
 
         def step(carry: tuple[PetsLearner, Stream, Plan], key: PRNGKeyArray) -> tuple[Any, Episodes]:
             learner, stream, plan = carry
             act_key, step_key, reset_key = jax.random.split(key, 3)
-
-            def planned() -> tuple[Array, Plan]:
-                plan_now = self.policy.plan(learner.model, stream.obs, plan, act_key)
-                return self.policy.mode(plan_now), plan_now.shifted()
-
-            def uniform() -> tuple[Array, Plan]:
-                unit = jax.random.uniform(act_key, (1, self.policy.ensemble.actions), minval=-1.0, maxval=1.0)
-                return self.policy.scale(unit), plan
-
-            action, plan = jax.lax.cond(learner.steps < settings.random_steps, uniform, planned)
+            action, plan = self.decide(learner, stream.obs, plan, act_key)
             following, moved, episodes = advance(env, stream, action, step_key, reset_key)
-            plan = jax.tree.map(lambda new, old: jnp.where(episodes.ended[0], new, old), blank, plan)
-            rows = self._rows(stream, action, moved)
-            learner = learner._replace(replay=add(learner.replay, rows), steps=learner.steps + 1)
+            learner, plan = self.remember(learner, plan, self.rows(stream, action, moved), episodes.ended)
             return (learner, following, plan), episodes
 
         def block(carry: tuple[PetsLearner, Stream, Plan], key: PRNGKeyArray) -> tuple[Any, tuple[Any, Episodes]]:
             (learner, stream, plan), (fit_key, key) = carry, jax.random.split(key)
-
-            def fitted() -> tuple[Parameters, dict[str, Array]]:
-                return self.policy.ensemble.fit(learner.model, learner.frequencies, learner.replay, fit_key, options)
-
-            def unfitted() -> tuple[Parameters, dict[str, Array]]:
-                return learner.model, {name: jnp.zeros(()) for name in ("model_error", "model_looks")}
-
-            model, metrics = jax.lax.cond(learner.steps >= settings.random_steps, fitted, unfitted)
-            carry = (learner._replace(model=model), stream, plan)
-            carry, episodes = jax.lax.scan(step, carry, jax.random.split(key, settings.fit_every))
+            learner, metrics = self.fitted(learner, fit_key)
+            carry, episodes = jax.lax.scan(step, (learner, stream, plan), jax.random.split(key, settings.fit_every))
             return carry, (metrics, episodes)
 
         start_key, key = jax.random.split(key)
         blocks = jax.random.split(key, settings.steps_per_epoch // settings.fit_every)
-        carry = (learner, begin(env, start_key, 1), blank)
+        carry = (learner, begin(env, start_key, 1), self.no_plan())
         (learner, _, _), (metrics, episodes) = jax.lax.scan(block, carry, blocks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), episodes)
         return learner, jax.tree.map(jnp.mean, metrics), flat
+
+    def no_plan(self) -> Plan:
+        """What an episode begins with."""
+        return jax.tree.map(lambda leaf: leaf[None], self.policy.blank())
+
+    def fitted(self, learner: PetsLearner, key: PRNGKeyArray) -> tuple[PetsLearner, dict[str, Array]]:
+        """With the model fitted to all steps, once there are enough of them."""
+        ensemble, options = self.policy.ensemble, self.policy.options
+        model, metrics = jax.lax.cond(
+            learner.steps >= self.algorithm.settings.random_steps,
+            lambda: ensemble.fit(learner.model, learner.frequencies, learner.replay, key, options),
+            lambda: (learner.model, {name: jnp.zeros(()) for name in ("model_error", "model_looks")}),
+        )
+        return learner._replace(model=model), metrics
+
+    def decide(self, learner: PetsLearner, obs: Array, plan: Plan, key: PRNGKeyArray) -> tuple[Array, Plan]:
+        """The first action of the plan, gone on with from here, and what is left of it; before there is a model, any action."""
+
+        def planned() -> tuple[Array, Plan]:
+            plan_now = self.policy.plan(learner.model, obs, plan, key)
+            return self.policy.mode(plan_now), plan_now.shifted()
+
+        def uniform() -> tuple[Array, Plan]:
+            unit = jax.random.uniform(key, (1, self.policy.ensemble.actions), minval=-1.0, maxval=1.0)
+            return self.policy.scale(unit), plan
+
+        return jax.lax.cond(learner.steps < self.algorithm.settings.random_steps, uniform, planned)
+
+    def remember(self, learner: PetsLearner, plan: Plan, rows: Rows, ended: Array) -> tuple[PetsLearner, Plan]:
+        """Keep a step; a plan ends with its episode."""
+        plan = jax.tree.map(lambda new, old: jnp.where(ended[0], new, old), self.no_plan(), plan)
+        return learner._replace(replay=add(learner.replay, rows), steps=learner.steps + 1), plan
 
     def exported(self, learner: PetsLearner) -> Parameters:
         """Parameters of the planner."""
@@ -145,7 +157,7 @@ class Planning:
         """What must be finite."""
         return learner.model
 
-    def _rows(self, stream: Stream, action: Array, step: Step) -> Rows:
+    def rows(self, stream: Stream, action: Array, step: Step) -> Rows:
         """A step as the replay keeps it: without z in the observations, and with the reward before shaping."""
         if self.policy.options is None:
             none = jnp.zeros((len(action), 0))

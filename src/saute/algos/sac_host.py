@@ -14,16 +14,16 @@ from saute.algos.sac import SacLearner, SoftActorCritic
 from saute.host import HostEnvs
 from saute.protocol import Episodes
 from saute.replay import Rows
-from saute.rollout import advance_host, begin_host
+from saute.rollout import Stream, advance_host, begin_host
 
-__all__ = ["host_epoch"]
+__all__ = ["host_epoch", "steps_on_host", "undonated", "whole_episodes"]
 
 
 def host_epoch(
     bound: SoftActorCritic, envs: HostEnvs
 ) -> Callable[[SacLearner, PRNGKeyArray], tuple[SacLearner, dict[str, Any], Episodes]]:
     """`SoftActorCritic.epoch` with the same keys and the same rows, as a loop over the steps of all environments."""
-    unit, steps = bound.unit_cost(envs), _whole_episodes(bound.algorithm.settings.steps_per_epoch, envs)
+    unit, steps = bound.unit_cost(envs), whole_episodes(bound.algorithm.settings.steps_per_epoch, envs)
 
     def act(learner: SacLearner, obs: Any, keys: Any, time: int) -> tuple[Any, Any]:
         action = bound.explore(learner, obs, jax.random.split(keys[time], 4)[0])
@@ -36,23 +36,38 @@ def host_epoch(
     acting, learning = jax.jit(act), jax.jit(learn, donate_argnums=0)
 
     def epoch(learner: SacLearner, key: PRNGKeyArray) -> tuple[SacLearner, dict[str, Any], Episodes]:
-        # The learner that came in is not donated: if this epoch is interrupted, it will be saved.
-        learner = jax.tree.map(jnp.array, learner)
         start_key, key = jax.random.split(key)
-        stream, keys, history = begin_host(envs, start_key), jax.random.split(key, steps), []
-        for time in range(steps):
+        stream, keys = begin_host(envs, start_key), jax.random.split(key, steps)
+
+        def step(learner: SacLearner, stream: Stream, time: int) -> tuple[SacLearner, Stream, Any]:
             action, scaled = acting(learner, stream.obs, keys, time)
             following, step, totals = advance_host(envs, stream, scaled)
             learner, metrics = learning(learner, bound.rows(stream, action, step), keys, time)
-            history.append(jax.tree.map(np.asarray, (metrics, totals)))
-            stream = following
-        metrics, episodes = jax.tree.map(lambda *column: np.stack(column), *history)
+            return learner, following, (metrics, totals)
+
+        learner, _, (metrics, episodes) = steps_on_host(step, undonated(learner), stream, steps)
         return learner, jax.tree.map(np.mean, metrics), episodes
 
     return epoch
 
 
-def _whole_episodes(steps_per_epoch: int, envs: HostEnvs) -> int:
+def steps_on_host(
+    step: Callable[[Any, Stream, int], tuple[Any, Stream, Any]], learner: Any, stream: Stream, steps: int
+) -> tuple[Any, Stream, Any]:
+    """`lax.scan` for steps that are not compiled."""
+    history = []
+    for time in range(steps):
+        learner, stream, seen = step(learner, stream, time)
+        history.append(jax.tree.map(np.asarray, seen))
+    return learner, stream, jax.tree.map(lambda *column: np.stack(column), *history)
+
+
+def undonated(learner: Any) -> Any:
+    """A copy to be donated: if the epoch is interrupted, the learner that came in will be saved."""
+    return jax.tree.map(jnp.array, learner)
+
+
+def whole_episodes(steps_per_epoch: int, envs: HostEnvs) -> int:
     """Steps of each environment in an epoch, which begins with fresh episodes and so must be long enough to end them."""
     steps = steps_per_epoch // envs.num_envs
     longest = envs.horizon or 1
