@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from saute.algos.sac import SacSettings
 from saute.experiment import Experiment
+from saute.presets import SAC, Preset
 
 __all__ = ["ARTIFACTS", "Artifact", "Row"]
 
@@ -20,6 +24,8 @@ class Row(NamedTuple):
     """Task and safety as the paper prints them, where it prints numbers."""
     paper_epochs: int | None = None
     """Epochs of the paper where they are not those of its other experiments on the task."""
+    learners: Mapping[str, Preset] = MappingProxyType({})
+    """Settings by scale, where they are not the preset's."""
 
 
 class Artifact(NamedTuple):
@@ -44,6 +50,8 @@ def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
     return ((f"Vanilla {name}", algo, "vanilla"), (f"Sauté {name}", algo, "saute"), (f"{name}-L", algo, "lagrangian"))
 
 
+WIDE = SAC["paper"]
+NARROW = WIDE._replace(settings=SacSettings(hidden=(64, 64), replay=60_000))
 CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
 TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
 PUBLISHED = {
@@ -109,6 +117,16 @@ ARTIFACTS: dict[str, Artifact] = {
         "Pendulum, SAC family (figure 1)",
         "Sauté never violates; the Lagrangian does.",
         _rows("pendulum", 30.0, *_family("sac")),
+    ),
+    "sac-narrow": Artifact(
+        "Pendulum, SAC with narrow networks (appendix)",
+        "Sauté stays preferable with 64×64 networks; 256×256 perform better.",
+        (
+            *(row._replace(learners={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
+            _rows("pendulum", 30.0, ("Sauté SAC, 256×256", "sac", "saute"))[0]._replace(
+                learners={"laptop": WIDE._replace(epochs=100)}
+            ),
+        ),
     ),
     "model-based": Artifact(
         "Pendulum, MBPO and PETS (figure 3)",

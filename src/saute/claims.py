@@ -86,6 +86,10 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     ),
     "pendulum-ppo": _family("PPO"),
     "pendulum-sac": _family("SAC"),
+    "sac-narrow": (
+        Claim("Sauté SAC is safer than SAC-L with narrow networks too.", ("Sauté SAC", "SAC-L"), safer),
+        Claim("Wider networks return more.", ("Sauté SAC, 256×256", "Sauté SAC"), earn_more),
+    ),
     "model-based": (
         Claim("No trajectory of Sauté MBPO and of Sauté PETS violates.", ("Sauté MBPO", "Sauté PETS"), never_violate),
         Claim("Some trajectories of MBPO and of PETS violate.", ("Vanilla MBPO", "Vanilla PETS"), sometimes_violate),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import Settings
-from saute.algos.sac import SacSettings
+from saute.algos.pets import PetsSettings
 from saute.experiment import Experiment
 
 __all__ = ["duration", "expected_seconds"]
@@ -14,8 +15,10 @@ SAMPLING = {"pendulum": 0.1, "double_pendulum": 0.4, "reacher": 0.2, "point": 2.
 """Seconds per million steps, by task."""
 POLICY, VALUES = 3.0, 0.45
 """Seconds per million steps of learning the policy, and of each pass of the value function over them."""
-SPEED = 3e10
-"""Floating-point operations per second in the matrix products of soft actor-critic."""
+UPDATE, SPEED = 0.8e-3, 1.5e11
+"""Seconds of an update of soft actor-critic besides its matrix products, and their floating-point operations per second."""
+PLAN = 0.02
+"""Seconds per planned step."""
 
 
 def expected_seconds(experiment: Experiment) -> float | None:
@@ -24,12 +27,13 @@ def expected_seconds(experiment: Experiment) -> float | None:
     if settings is None or experiment.env not in SAMPLING:
         return None
     steps = experiment.seeds * (experiment.epochs or 1) * settings.steps_per_epoch
-    if isinstance(settings, SacSettings):
-        learning = settings.updates_per_step * 16 * 2 * settings.batch * settings.hidden[0] ** 2 / SPEED
+    if isinstance(settings, PetsSettings):
+        learning = PLAN
     elif isinstance(settings, Settings):
         learning = (POLICY + VALUES * settings.value_iterations / settings.minibatches) / 1e6
     else:
-        return None
+        sac = settings.sac if isinstance(settings, MbpoSettings) else settings
+        learning = sac.updates_per_step * (UPDATE + 16 * 2 * sac.batch * sac.hidden[0] ** 2 / SPEED)
     return START + steps * (SAMPLING[experiment.env] / 1e6 + learning)
 
 

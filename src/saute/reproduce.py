@@ -92,7 +92,7 @@ def reproduce(options: Reproduce) -> None:
 
 def scaled(row: Row, scale: Scale) -> Experiment:
     """The experiment of a row with the settings of a scale."""
-    experiment = row.experiment
+    experiment = dataclasses.replace(row.experiment, learner=row.learners.get(scale))
     if scale == "smoke":
         experiment = dataclasses.replace(experiment, preset="paper", epochs=1, seeds=1)
     else:
