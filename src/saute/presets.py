@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "fast": {
         "double_pendulum": Preset(400, NORMALISED),
         "reacher": Preset(600),
-        "point": Preset(1200, GOAL),
+        "point": Preset(2000, GOAL),
         "car": Preset(150, CAR),
     },
 }
