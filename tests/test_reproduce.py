@@ -76,6 +76,26 @@ def test_expected_times_are_known(scale) -> None:
             assert seconds is not None and 10 < seconds < 24 * 3600, row.label
 
 
+def test_planners_are_tested_on_fewer_episodes() -> None:
+    rows = {row.label: row for row in ARTIFACTS["model-based"].rows}
+    assert [reproduce.episodes_of(rows["Sauté PETS"], asked) for asked in (5, 100)] == [5, 25]
+    assert reproduce.episodes_of(rows["Sauté MBPO"], 100) == 100
+
+
+def test_settings_of_a_row_can_depend_on_the_scale() -> None:
+    rows = {row.label: row for row in ARTIFACTS["sac-narrow"].rows}
+    hidden = {
+        (label, scale): scaled(rows[label], scale).learner.settings.hidden
+        for label in ("Sauté SAC", "Sauté SAC, 256×256")
+        for scale in ("laptop", "paper")
+    }
+    assert set(hidden.values()) == {(64, 64), (256, 256)}
+    assert all(size == (256, 256) for (label, _), size in hidden.items() if "256" in label)
+    wide, narrow = scaled(rows["Sauté SAC, 256×256"], "laptop"), scaled(rows["Sauté SAC"], "laptop")
+    assert (wide.epochs, narrow.epochs) == (100, 200)
+    assert narrow == scaled(ARTIFACTS["pendulum-sac"].rows[1], "laptop"), "figures share their runs"
+
+
 def test_unknown_artifact_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "pendulum-trop"]) == 2
     assert "pendulum-trpo" in capsys.readouterr().err

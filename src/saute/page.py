@@ -111,9 +111,10 @@ def _command(name: str, scale: str, rows: Rows) -> str:
     if not rows:
         return f"Not run yet: `{command}`"
     seeds = [seed for row in rows.values() for seed in row.seeds]
-    episodes = max(seed.episodes for seed in seeds)
-    command += f" --episodes {episodes}" if episodes != EPISODES else ""
-    tested = f"{max(len(row.seeds) for row in rows.values())} × {episodes} test episodes per method"
+    most, *fewer = sorted({seed.episodes for seed in seeds}, reverse=True)
+    command += f" --episodes {most}" if most != EPISODES else ""
+    counts = " or ".join(map(str, [most, *fewer]))
+    tested = f"{max(len(row.seeds) for row in rows.values())} × {counts} test episodes per method"
     return f"`{command}`: training took {_time(list(rows.values()))}; {tested}."
 
 

@@ -107,6 +107,11 @@ def folder_of(experiment: Experiment, runs: pathlib.Path) -> pathlib.Path:
     return runs / f"{experiment.env}-{experiment.method}-{experiment.algo}-{digest}"
 
 
+def episodes_of(row: Row, asked: int) -> int:
+    """Test episodes per seed, fewer than asked for if the method is slow to test."""
+    return asked if row.most_episodes is None else min(asked, row.most_episodes)
+
+
 def finished(run: pathlib.Path) -> bool:
     return (run / "seconds.json").exists()
 
@@ -125,7 +130,7 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
             # How long an interrupted run took is not known.
             seconds = None if continued else round(time.monotonic() - begin)
             write_atomically(run / "seconds.json", json.dumps(seconds).encode())
-        _, outcomes = outcomes_of(run, options.episodes, 1_000_000, row.budget)
+        _, outcomes = outcomes_of(run, episodes_of(row, options.episodes), 1_000_000, row.budget)
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
         curves[row.label] = read_metrics(run)
         seconds, epochs = json.loads((run / "seconds.json").read_text()), experiment.epochs or 0
