@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from saute.algos.sac import SacSettings
 from saute.experiment import Experiment
-from saute.presets import SAC, Preset
+from saute.presets import SAC, SHORT_DOUBLE_PENDULUM, Preset
 
 __all__ = ["ARTIFACTS", "Artifact", "Row"]
 
@@ -44,7 +44,9 @@ def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, s
 
 
 def _sauted(label: str, env: str, budget: float, test: float | None = None, **options: Any) -> Row:
-    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
+    """One of a comparison among sautéed policies; on the double pendulum there are many, with short trainings on a laptop."""
+    learners = {"laptop": SHORT_DOUBLE_PENDULUM} if env == "double_pendulum" else {}
+    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test, learners=learners)
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
