@@ -8,8 +8,10 @@ from typing import Any
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from gymnasium import spaces
 
+from saute.host import HostEnvs
 from saute.protocol import Step
 
 
@@ -69,3 +71,20 @@ class TwoCosts:
         x, time = state[0] + action[0], state[1] + 1
         cost = jnp.stack([jnp.maximum(x, 0.0), jnp.maximum(-x, 0.0)])
         return Step(jnp.stack([x, time]), x[None], jnp.cos(x), cost, jnp.abs(x) > 3, time >= self.horizon)
+
+
+class Stop(Exception):
+    """Somewhere in the middle of an epoch."""
+
+
+def stop_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the host's environments at one of their steps; those after it are made as usual."""
+    step, calls = HostEnvs.step, []
+
+    def stopping(self: HostEnvs, actions: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise Stop
+        return step(self, actions)
+
+    monkeypatch.setattr(HostEnvs, "step", stopping)

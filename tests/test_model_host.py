@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sac_toys import HostSlope, Slope
+from sac_toys import HostSlope, Slope, Stop, stop_at
 
 import saute
 from saute.algos.mbpo import MbpoSettings, mbpo
@@ -69,25 +69,13 @@ def test_host_and_native_give_the_same_rows_and_fit_the_same_model(algorithm: An
     np.testing.assert_allclose(rows.next_remaining, rows.remaining - rows.cost, atol=1e-6)
 
 
-class Stop(Exception):
-    """Somewhere in the middle of an epoch."""
-
-
 @pytest.mark.slow
 @BOTH
 def test_a_run_that_stops_anywhere_continues_bit_for_bit(
     algorithm: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train(algorithm, host(), seeds=1, epochs=3, out=tmp_path / "whole")
-    step, calls = HostEnvs.step, []
-
-    def stopping(self: HostEnvs, actions: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2 * 30 + 14:
-            raise Stop
-        return step(self, actions)
-
-    monkeypatch.setattr(HostEnvs, "step", stopping)
+    stop_at(2 * 30 + 14, monkeypatch)
     with pytest.raises(Stop):
         train(algorithm, host(), seeds=1, epochs=3, out=tmp_path / "cut", checkpoint_seconds=1e9)
     cut = train(algorithm, host(), seeds=1, epochs=3, out=tmp_path / "cut")
@@ -114,6 +102,14 @@ def test_ends_that_the_model_does_not_know_are_refused(algorithm: Any) -> None:
     assert train(known, ending, seeds=1, epochs=1).metrics[0][0]["episodes"] == 3
 
 
+@pytest.mark.slow
+@BOTH
+def test_the_end_of_a_violated_episode_is_known(algorithm: Any) -> None:
+    envs = SyncVectorEnv([HostSlope], autoreset_mode=AutoresetMode.DISABLED)
+    ending = HostEnvs(saute.SauteVectorWrapper(envs, budget=0.5, terminate=True))
+    assert train(algorithm, ending, seeds=1, epochs=1).metrics[0][0]["episodes"] > 3
+
+
 @BOTH
 def test_a_gymnasium_environment_trains_by_name(algorithm: Any, tmp_path: pathlib.Path) -> None:
     if "tests/HostSlope-v0" not in gym.registry:
@@ -133,6 +129,8 @@ def test_epochs_hold_whole_episodes_and_whole_blocks() -> None:
     learners = {name: Experiment("tests/Long-v0", algo=name, budget=3.0).checked().learner for name in ("mbpo", "pets")}
     steps = {name: learner.settings.steps_per_epoch for name, learner in learners.items() if learner is not None}
     assert steps == {"mbpo": 330, "pets": 350}
+    # 400 random steps fill two epochs of 330, and the other 4600 of the preset 14.
+    assert learners["mbpo"] is not None and learners["mbpo"].epochs == 2 + 14
 
 
 def test_the_learned_budget_is_chosen_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -84,16 +85,14 @@ def test_planners_are_tested_on_fewer_episodes() -> None:
 
 def test_settings_of_a_row_can_depend_on_the_scale() -> None:
     rows = {row.label: row for row in ARTIFACTS["sac-narrow"].rows}
-    hidden = {
-        (label, scale): scaled(rows[label], scale).learner.settings.hidden
-        for label in ("Sauté SAC", "Sauté SAC, 256×256")
-        for scale in ("laptop", "paper")
-    }
-    assert set(hidden.values()) == {(64, 64), (256, 256)}
-    assert all(size == (256, 256) for (label, _), size in hidden.items() if "256" in label)
-    wide, narrow = scaled(rows["Sauté SAC, 256×256"], "laptop"), scaled(rows["Sauté SAC"], "laptop")
-    assert (wide.epochs, narrow.epochs) == (100, 200)
-    assert narrow == scaled(ARTIFACTS["pendulum-sac"].rows[1], "laptop"), "figures share their runs"
+    names = ("Sauté SAC", "Sauté SAC, 64×64, equal settings", "Sauté SAC, 256×256, equal settings")
+    laptop, paper = ([scaled(rows[name], scale) for name in names] for scale in ("laptop", "paper"))
+    for experiments in (laptop, paper):
+        assert [one.learner.settings.hidden for one in experiments] == [(64, 64), (64, 64), (256, 256)]
+        narrow, wide = (dataclasses.replace(one.learner.settings, hidden=()) for one in experiments[1:])
+        assert narrow == wide and experiments[1].epochs == experiments[2].epochs
+    assert [one.epochs for one in laptop] == [200, 100, 100] and paper[0].epochs == 300
+    assert laptop[0] == scaled(ARTIFACTS["pendulum-sac"].rows[1], "laptop"), "figures share their runs"
 
 
 def test_unknown_artifact_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

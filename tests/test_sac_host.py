@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sac_toys import HostSlope, Slope
+from sac_toys import HostSlope, Slope, Stop, stop_at
 from toys import Scripted
 
 import saute
@@ -100,24 +100,13 @@ def test_sauted_probe_on_the_host_spends_its_budget_and_no_more() -> None:
     assert int(trained.learners[0].steps) == 6000 and trained.metrics[-1][0]["episodes"] == 10
 
 
-class Stop(Exception):
-    """Somewhere in the middle of an epoch."""
-
-
 def test_a_run_that_stops_anywhere_continues_bit_for_bit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, traces, add = sac(settings=TINY), [], replay.add
     monkeypatch.setattr("saute.algos.sac.add", lambda *given: (traces.append(1), add(*given))[1])
     whole = train(algorithm, host(), seeds=2, epochs=5, out=tmp_path / "whole")
     assert len(traces) == 1, "compiled once, however many steps, epochs and seeds"
-    step, calls = HostEnvs.step, []
-
-    def stopping(self: HostEnvs, actions: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3 * 2 * 20 + 33:  # in the fourth epoch, when the second seed has begun and the first has ended
-            raise Stop
-        return step(self, actions)
-
-    monkeypatch.setattr(HostEnvs, "step", stopping)
+    # In the fourth epoch, when the second seed has begun and the first has ended.
+    stop_at(3 * 2 * 20 + 33, monkeypatch)
     with pytest.raises(Stop):
         train(algorithm, host(), seeds=2, epochs=5, out=tmp_path / "cut", checkpoint_seconds=1e9)
     cut = train(algorithm, host(), seeds=2, epochs=5, out=tmp_path / "cut")

@@ -44,9 +44,12 @@ def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, s
 
 
 def _sauted(label: str, env: str, budget: float, test: float | None = None, **options: Any) -> Row:
-    """One of a comparison among sautéed policies; on the double pendulum there are many, with short trainings on a laptop."""
-    learners = {"laptop": SHORT_DOUBLE_PENDULUM} if env == "double_pendulum" else {}
-    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test, learners=learners)
+    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
+
+
+def _short(*args: Any, **options: Any) -> Row:
+    """One of many sautéed double pendulums that are compared with each other only."""
+    return _sauted(*args, **options)._replace(learners={"laptop": SHORT_DOUBLE_PENDULUM})
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
@@ -127,8 +130,11 @@ ARTIFACTS: dict[str, Artifact] = {
         "Sauté stays preferable with 64×64 networks; 256×256 perform better.",
         (
             *(row._replace(learners={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
-            _rows("pendulum", 30.0, ("Sauté SAC, 256×256", "sac", "saute"))[0]._replace(
-                learners={"laptop": WIDE._replace(epochs=100)}
+            *(
+                _sauted(f"Sauté SAC, {width}×{width}, equal settings", "pendulum", 30.0, algo="sac")._replace(
+                    learners={"laptop": preset._replace(epochs=100), "paper": preset}
+                )
+                for width, preset in ((64, NARROW), (256, WIDE))
             ),
         ),
     ),
@@ -149,9 +155,9 @@ ARTIFACTS: dict[str, Artifact] = {
         "One policy for many budgets, double pendulum (figure 4)",
         "A policy trained with random budgets is safe at each; one trained at 60 need not be.",
         (
-            *(_sauted(f"baseline {d:g}", "double_pendulum", d) for d in (40.0, 60.0, 80.0)),
-            *(_sauted(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d) for d in (40.0, 80.0)),
-            *(_sauted(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0) for d in (40.0, 60.0, 80.0)),
+            *(_short(f"baseline {d:g}", "double_pendulum", d) for d in (40.0, 60.0, 80.0)),
+            *(_short(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d) for d in (40.0, 80.0)),
+            *(_short(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0) for d in (40.0, 60.0, 80.0)),
         ),
     ),
     "ablation-pendulum": Artifact(
@@ -164,7 +170,7 @@ ARTIFACTS: dict[str, Artifact] = {
         "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
         "Safe for every n; the return is best for n near 1000.",
         tuple(
-            _sauted(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600)
+            _short(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600)
             for n, text in ABLATED_N.items()
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -35,18 +36,18 @@ def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int = 1_0
 def evaluator(net: Any, env: Any, episodes: int) -> Callable[[Any, int], Outcome]:
     """(parameters, seed) → Outcome, compiled once for many policies."""
     if isinstance(env, HostEnvs):
-        return lambda parameters, seed: _on_host(net, parameters, env, seed)
+        act = jax.jit(lambda parameters, obs: net.mode(net.distribution(parameters, obs)))
+        return lambda parameters, seed: _on_host(functools.partial(act, parameters), env, seed)
     run = jax.jit(lambda parameters, key: _first_episodes(net, parameters, env, episodes, key))
     return lambda parameters, seed: Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
 
 
-def _on_host(net: Any, parameters: Any, envs: HostEnvs, seed: int) -> Outcome:
+def _on_host(act: Callable[[Any], Any], envs: HostEnvs, seed: int) -> Outcome:
     """One episode of each environment; those that end early start another, which does not count."""
-    act = jax.jit(lambda parameters, obs: net.mode(net.distribution(parameters, obs)))
     obs, running = envs.reset(seed), np.ones(envs.num_envs, bool)
     task_return, cost, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)
     for _ in range(LONGEST):
-        step, task_reward = envs.step(np.asarray(act(parameters, obs)))
+        step, task_reward = envs.step(np.asarray(act(obs)))
         task_return += running * task_reward
         cost += running * step.cost
         length += running

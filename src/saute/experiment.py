@@ -235,7 +235,9 @@ def _with_whole_episodes(preset: Preset, env: str, num_envs: int) -> Preset:
         changed["num_envs"] = num_envs
     if isinstance(settings, MbpoSettings):
         changed = {"sac": dataclasses.replace(settings.sac, **changed)}
-    epochs = math.ceil(preset.epochs * settings.steps_per_epoch / steps)
+    # A model is fitted when an epoch begins, so those that only fill the replay do not count.
+    random = settings.sac.random_steps if isinstance(settings, MbpoSettings) else 0
+    epochs = math.ceil(random / steps) + math.ceil((preset.epochs * settings.steps_per_epoch - random) / steps)
     return preset._replace(epochs=epochs, settings=dataclasses.replace(settings, **changed))
 
 

@@ -34,7 +34,7 @@ EPISODES = 100
 """Test episodes per seed in the paper."""
 SCALES = {
     "smoke": "one epoch of one seed, to see that everything works; nothing can be concluded from it",
-    "laptop": "the fast presets, on two cores",
+    "laptop": "the fast presets, on two cores, with shorter trainings where many policies are compared with each other",
     "paper": "the paper's settings and epochs",
 }
 
@@ -63,7 +63,7 @@ def table(artifact: Artifact, rows: Rows) -> str:
     lines = [HEADS, ("---",) * len(HEADS)]
     for row in artifact.rows:
         ours = _cells(rows[row.label]) if row.label in rows else ("not run", *("–",) * 4)
-        time = _time([rows[row.label]]) if row.label in rows else "–"
+        time = f"{rows[row.label].epochs} epochs, {_time([rows[row.label]])}" if row.label in rows else "–"
         lines.append((row.label, f"{row.budget:g}", *ours, row.published, time))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

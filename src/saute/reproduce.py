@@ -53,7 +53,7 @@ class Reproduce:
     scale: Scale = "laptop"
     """smoke: one epoch, to see that all works; laptop: the fast presets; paper: the paper's settings and epochs."""
     episodes: Annotated[int, _as("N")] = EPISODES
-    """Test episodes per seed."""
+    """Test episodes per seed; planners get 25 at most."""
     runs: Annotated[pathlib.Path, _as("FOLDER")] = pathlib.Path("runs/reproduce")
     """Where runs are kept, each in a folder named after its settings."""
     out: Annotated[pathlib.Path, _as("FOLDER")] = pathlib.Path("results")

@@ -12,7 +12,9 @@ from jaxtyping import PRNGKeyArray
 from saute.algos.mbpo import MbpoLearner, ModelBased
 from saute.algos.pets import PetsLearner, Planning
 from saute.algos.sac_host import steps_on_host, undonated, whole_episodes
+from saute.ensemble import Ensemble
 from saute.host import HostEnvs
+from saute.options import Options
 from saute.planner import Plan
 from saute.protocol import Episodes, Step
 from saute.replay import Rows
@@ -27,7 +29,6 @@ def mbpo_host_epoch(bound: ModelBased, envs: HostEnvs) -> HostEpoch:
     """`ModelBased.epoch` with the same keys and the same rows, as a loop over the steps."""
     agent, settings = bound.agent, bound.algorithm.settings
     unit, steps = agent.unit_cost(envs), _steps(settings.steps_per_epoch, envs, "mbpo")
-    ends_are_known = bound.ensemble.known.terminated is not None
 
     def act(learner: MbpoLearner, obs: Any, keys: Any, time: int) -> tuple[Any, Any]:
         action = agent.explore(learner.sac, obs, jax.random.split(keys[time], 5)[0])
@@ -49,7 +50,7 @@ def mbpo_host_epoch(bound: ModelBased, envs: HostEnvs) -> HostEpoch:
         def one(learner: MbpoLearner, stream: Stream, time: int) -> tuple[MbpoLearner, Stream, Any]:
             action, scaled = acting(learner, stream.obs, keys, time)
             following, step, totals = advance_host(envs, stream, scaled)
-            _refuse_unknown_end(step, ends_are_known, "mbpo")
+            _refuse_unknown_end(step, bound.ensemble, agent.options, "mbpo")
             learner, metrics = learning(learner, agent.rows(stream, action, step), began, keys, time)
             return learner, following, (metrics, totals)
 
@@ -62,8 +63,8 @@ def mbpo_host_epoch(bound: ModelBased, envs: HostEnvs) -> HostEpoch:
 def pets_host_epoch(bound: Planning, envs: HostEnvs) -> HostEpoch:
     """`Planning.epoch` with the same keys and the same rows, as a loop over the steps."""
     settings = bound.algorithm.settings
+    bound.refuse_other_options(envs)
     blocks = _steps(settings.steps_per_epoch, envs, "pets") // settings.fit_every
-    ends_are_known = bound.policy.ensemble.known.terminated is not None
 
     def decide(learner: PetsLearner, plan: Plan, obs: Any, keys: Any, time: int) -> tuple[Any, Plan]:
         return bound.decide(learner, obs, plan, jax.random.split(keys[time], 3)[0])
@@ -83,7 +84,7 @@ def pets_host_epoch(bound: Planning, envs: HostEnvs) -> HostEpoch:
             def one(carry: tuple[Any, Plan], stream: Stream, time: int, keys: Any = keys) -> tuple[Any, Stream, Any]:
                 action, plan = deciding(*carry, stream.obs, keys, time)
                 following, step, totals = advance_host(envs, stream, action)
-                _refuse_unknown_end(step, ends_are_known, "pets")
+                _refuse_unknown_end(step, bound.policy.ensemble, bound.policy.options, "pets")
                 return remembering(carry[0], plan, bound.rows(stream, action, step), totals.ended), following, totals
 
             (learner, plan), stream, episodes = steps_on_host(one, (learner, plan), stream, settings.fit_every)
@@ -101,9 +102,15 @@ def _steps(steps_per_epoch: int, envs: HostEnvs, name: str) -> int:
     return whole_episodes(steps_per_epoch, envs)
 
 
-def _refuse_unknown_end(step: Step, ends_are_known: bool, name: str) -> None:
-    """A model that was never told when episodes end would imagine them to go on, and plan for what never comes."""
-    if not ends_are_known and np.any(step.terminated):
+def _refuse_unknown_end(step: Step, ensemble: Ensemble, options: Options | None, name: str) -> None:
+    """A model that was never told when episodes end would imagine them to go on, and plan for what never comes.
+
+    Imagination knows the end that `terminate=True` puts to a violated episode, unless it predicts the budget.
+    """
+    ended = np.asarray(step.terminated)
+    if options is not None and options.terminate and not ensemble.learned_budget:
+        ended = ended & ~np.asarray(step.state.violated)
+    if ensemble.known.terminated is None and ended.any():
         raise ValueError(
             f"the environment terminated an episode, but a learned model only knows that they end by time; pass"
             f" saute.{name}(known=Known(terminated=…)) in Python, or use sac"

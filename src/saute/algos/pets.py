@@ -93,8 +93,7 @@ class Planning:
     def epoch(self, env: Env, learner: PetsLearner, key: PRNGKeyArray) -> tuple[PetsLearner, dict[str, Array], Episodes]:
         """One fresh episode after another, planned step by step; the model is fitted again every few of them."""
         settings = self.algorithm.settings
-        if getattr(env, "options", None) is not self.policy.options:
-            raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
+        self.refuse_other_options(env)
 
         def step(carry: tuple[PetsLearner, Stream, Plan], key: PRNGKeyArray) -> tuple[Any, Episodes]:
             learner, stream, plan = carry
@@ -116,6 +115,11 @@ class Planning:
         (learner, _, _), (metrics, episodes) = jax.lax.scan(block, carry, blocks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), episodes)
         return learner, jax.tree.map(jnp.mean, metrics), flat
+
+    def refuse_other_options(self, env: Any) -> None:
+        """The planner has to know the budgets of the environment that it acts in."""
+        if getattr(env, "options", None) is not self.policy.options:
+            raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
 
     def no_plan(self) -> Plan:
         """What an episode begins with."""

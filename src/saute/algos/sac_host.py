@@ -39,27 +39,27 @@ def host_epoch(
         start_key, key = jax.random.split(key)
         stream, keys = begin_host(envs, start_key), jax.random.split(key, steps)
 
-        def step(learner: SacLearner, stream: Stream, time: int) -> tuple[SacLearner, Stream, Any]:
+        def one(learner: SacLearner, stream: Stream, time: int) -> tuple[SacLearner, Stream, Any]:
             action, scaled = acting(learner, stream.obs, keys, time)
             following, step, totals = advance_host(envs, stream, scaled)
             learner, metrics = learning(learner, bound.rows(stream, action, step), keys, time)
             return learner, following, (metrics, totals)
 
-        learner, _, (metrics, episodes) = steps_on_host(step, undonated(learner), stream, steps)
+        learner, _, (metrics, episodes) = steps_on_host(one, undonated(learner), stream, steps)
         return learner, jax.tree.map(np.mean, metrics), episodes
 
     return epoch
 
 
 def steps_on_host(
-    step: Callable[[Any, Stream, int], tuple[Any, Stream, Any]], learner: Any, stream: Stream, steps: int
+    one: Callable[[Any, Stream, int], tuple[Any, Stream, Any]], carry: Any, stream: Stream, steps: int
 ) -> tuple[Any, Stream, Any]:
     """`lax.scan` for steps that are not compiled."""
     history = []
     for time in range(steps):
-        learner, stream, seen = step(learner, stream, time)
+        carry, stream, seen = one(carry, stream, time)
         history.append(jax.tree.map(np.asarray, seen))
-    return learner, stream, jax.tree.map(lambda *column: np.stack(column), *history)
+    return carry, stream, jax.tree.map(lambda *column: np.stack(column), *history)
 
 
 def undonated(learner: Any) -> Any:
