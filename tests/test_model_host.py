@@ -110,7 +110,7 @@ def test_the_end_of_a_violated_episode_is_known(algorithm: Any) -> None:
     assert train(algorithm, ending, seeds=1, epochs=1).metrics[0][0]["episodes"] > 3
 
 
-@BOTH
+@pytest.mark.parametrize("algorithm", [pytest.param(MBPO, marks=pytest.mark.slow), PETS], ids=["mbpo", "pets"])
 def test_a_gymnasium_environment_trains_by_name(algorithm: Any, tmp_path: pathlib.Path) -> None:
     if "tests/HostSlope-v0" not in gym.registry:
         gym.register("tests/HostSlope-v0", entry_point=HostSlope, max_episode_steps=10)

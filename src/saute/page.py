@@ -29,6 +29,7 @@ HEADS = (
     "violations",
     "the paper",
     "training",
+    "epochs",
 )
 EPISODES = 100
 """Test episodes per seed in the paper."""
@@ -63,8 +64,8 @@ def table(artifact: Artifact, rows: Rows) -> str:
     lines = [HEADS, ("---",) * len(HEADS)]
     for row in artifact.rows:
         ours = _cells(rows[row.label]) if row.label in rows else ("not run", *("–",) * 4)
-        time = f"{rows[row.label].epochs} epochs, {_time([rows[row.label]])}" if row.label in rows else "–"
-        lines.append((row.label, f"{row.budget:g}", *ours, row.published, time))
+        training = (_time([rows[row.label]]), str(rows[row.label].epochs)) if row.label in rows else ("–", "–")
+        lines.append((row.label, f"{row.budget:g}", *ours, row.published, *training))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
