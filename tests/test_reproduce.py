@@ -85,7 +85,7 @@ def test_planners_are_tested_on_fewer_episodes() -> None:
 
 def test_settings_of_a_row_can_depend_on_the_scale() -> None:
     rows = {row.label: row for row in ARTIFACTS["sac-narrow"].rows}
-    names = ("Sauté SAC", "Sauté SAC, 64×64, equal settings", "Sauté SAC, 256×256, equal settings")
+    names = ("Sauté SAC", "Sauté SAC 64×64", "Sauté SAC 256×256")
     laptop, paper = ([scaled(rows[name], scale) for name in names] for scale in ("laptop", "paper"))
     for experiments in (laptop, paper):
         assert [one.learner.settings.hidden for one in experiments] == [(64, 64), (64, 64), (256, 256)]

@@ -123,3 +123,20 @@ def test_an_episode_that_never_ends_is_not_evaluated_for_ever(monkeypatch: pytes
     endless = HostEnvs(partial(Scripted, length=7), num_envs=3)
     with pytest.raises(ValueError, match="3 episodes have not ended after 6 steps; give the environment a TimeLimit"):
         evaluation.evaluate(net, parameters, endless, 3)
+
+
+def test_many_policies_are_evaluated_on_the_host_with_one_compilation() -> None:
+    envs, traces = HostEnvs(partial(Scripted, length=2), num_envs=3), []
+
+    class Net:
+        def distribution(self, parameters: Any, obs: Any) -> Any:
+            traces.append(1)
+            return parameters * jnp.ones((len(obs), 1))
+
+        def mode(self, dist: Any) -> Any:
+            return dist
+
+    test = evaluation.evaluator(Net(), envs, 3)
+    for seed in range(3):
+        assert (test(np.float32(seed), seed).length == 2).all()
+    assert len(traces) == 1

@@ -127,11 +127,11 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "sac-narrow": Artifact(
         "Pendulum, SAC with narrow networks (appendix)",
-        "Sauté stays preferable with 64×64 networks; 256×256 perform better.",
+        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last two rows differ in the width only.",
         (
             *(row._replace(learners={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
             *(
-                _sauted(f"Sauté SAC, {width}×{width}, equal settings", "pendulum", 30.0, algo="sac")._replace(
+                _sauted(f"Sauté SAC {width}×{width}", "pendulum", 30.0, algo="sac")._replace(
                     learners={"laptop": preset._replace(epochs=100), "paper": preset}
                 )
                 for width, preset in ((64, NARROW), (256, WIDE))

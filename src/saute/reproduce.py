@@ -51,7 +51,8 @@ class Reproduce:
     names: Annotated[tuple[str, ...], _positional()] = ()
     """Figures and tables, or all; page writes the page of all that has been reproduced, and trains nothing; none lists them."""
     scale: Scale = "laptop"
-    """smoke: one epoch, to see that all works; laptop: the fast presets; paper: the paper's settings and epochs."""
+    """smoke: one epoch, to see that all works; laptop: the fast presets, shorter where many are compared; paper: the paper's
+    settings and epochs."""
     episodes: Annotated[int, _as("N")] = EPISODES
     """Test episodes per seed; planners get 25 at most."""
     runs: Annotated[pathlib.Path, _as("FOLDER")] = pathlib.Path("runs/reproduce")
