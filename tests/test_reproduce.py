@@ -62,6 +62,24 @@ def test_smoke(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "![Pendulum, TRPO family (figure 1): Training](../results/smoke/pendulum-trpo/curves.png)" in page.read_text()
 
 
+def test_jobs_train_the_same_in_processes_of_their_own(tmp_path, monkeypatch, capfd) -> None:
+    whole = ARTIFACTS["ablation-pendulum"]
+    monkeypatch.setitem(ARTIFACTS, "ablation-pendulum", Artifact(whole.title, whole.claim, whole.rows[:2]))
+
+    def numbers(jobs: str) -> tuple[list[bytes], list[dict[str, object]]]:
+        place = tmp_path / jobs
+        words = ["reproduce", "ablation-pendulum", "--scale", "smoke", "--episodes", "3", "--jobs", jobs]
+        assert main([*words, "--runs", str(place / "runs"), "--out", str(place)]) == 0
+        runs = sorted((place / "runs").iterdir())
+        rows = json.loads((place / "smoke/ablation-pendulum/numbers.json").read_bytes())
+        return [(run / "metrics.jsonl").read_bytes() for run in runs], [{**row, "seconds": 0} for row in rows]
+
+    assert numbers("2") == numbers("1")
+    assert capfd.readouterr().out.count("training Sauté (1 epochs of 1 seeds)") == 2
+    assert main(["reproduce", "all", "--jobs", "0"]) == 2
+    assert "--jobs 0 must be at least 1" in capfd.readouterr().err
+
+
 def test_without_training_only_finished_runs_are_tested(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(reproduce, "run_experiment", lambda *_: pytest.fail("trained"))
     places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from saute.algos.sac import SacSettings
 from saute.experiment import Experiment
-from saute.presets import SAC, SHORT_DOUBLE_PENDULUM, Preset
+from saute.presets import SAC, SHORT, Preset
 
 __all__ = ["ARTIFACTS", "Artifact", "Row"]
 
@@ -47,9 +47,9 @@ def _sauted(label: str, env: str, budget: float, test: float | None = None, **op
     return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
 
 
-def _short(*args: Any, **options: Any) -> Row:
-    """One of many sautéed double pendulums that are compared with each other only."""
-    return _sauted(*args, **options)._replace(learners={"laptop": SHORT_DOUBLE_PENDULUM})
+def _short(row: Row) -> Row:
+    """A row that is there to be compared: at laptop scale it is trained for fewer epochs."""
+    return row._replace(learners={"laptop": SHORT[row.experiment.env]})
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
@@ -98,7 +98,8 @@ ABLATED_N = {
 
 
 def _table(env: str, budget: float) -> tuple[Row, ...]:
-    return _rows(env, budget, *((*method, published) for method, published in zip(TABLE, PUBLISHED[env], strict=True)))
+    rows = _rows(env, budget, *((*method, published) for method, published in zip(TABLE, PUBLISHED[env], strict=True)))
+    return tuple(row if row.label == "Sauté" else _short(row) for row in rows)
 
 
 def _ablation(env: str, budget: float) -> tuple[Row, ...]:
@@ -155,22 +156,24 @@ ARTIFACTS: dict[str, Artifact] = {
         "One policy for many budgets, double pendulum (figure 4)",
         "A policy trained with random budgets is safe at each; one trained at 60 need not be.",
         (
-            *(_short(f"baseline {d:g}", "double_pendulum", d) for d in (40.0, 60.0, 80.0)),
-            *(_short(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d) for d in (40.0, 80.0)),
-            *(_short(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0) for d in (40.0, 60.0, 80.0)),
+            *(_short(_sauted(f"baseline {d:g}", "double_pendulum", d)) for d in (40.0, 60.0, 80.0)),
+            *(_short(_sauted(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d)) for d in (40.0, 80.0)),
+            *(_short(_sauted(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0)) for d in (40.0, 60.0, 80.0)),
         ),
     ),
     "ablation-pendulum": Artifact(
         "Without parts of Sauté, pendulum (figure 5)", "Both parts are needed.", _ablation("pendulum", 30.0)
     ),
     "ablation-double-pendulum": Artifact(
-        "Without parts of Sauté, double pendulum (figure 5)", "Both parts are needed.", _ablation("double_pendulum", 40.0)
+        "Without parts of Sauté, double pendulum (figure 5)",
+        "Both parts are needed.",
+        tuple(map(_short, _ablation("double_pendulum", 40.0))),
     ),
     "ablation-n": Artifact(
         "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
         "Safe for every n; the return is best for n near 1000.",
         tuple(
-            _short(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600)
+            _short(_sauted(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600))
             for n, text in ABLATED_N.items()
         ),
     ),

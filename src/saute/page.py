@@ -35,7 +35,7 @@ EPISODES = 100
 """Test episodes per seed in the paper."""
 SCALES = {
     "smoke": "one epoch of one seed, to see that everything works; nothing can be concluded from it",
-    "laptop": "the fast presets, on two cores, with shorter trainings where many policies are compared with each other",
+    "laptop": "the fast presets, on two cores; policies that are there to be compared are trained for fewer epochs",
     "paper": "the paper's settings and epochs",
 }
 
@@ -102,7 +102,8 @@ Policies act deterministically on starts that training never saw; the return is 
 episode violates if its cost is above the budget. "0 of N, so ≤ p at 95 %" is the exact bound on the probability of a violation
 (Clopper & Pearson), with the episodes of all seeds as one sample. Intervals of means are 95 % bootstrap intervals over seeds
 and their episodes. "The paper" has what was printed: task (mean ± std), then safety (mean, 90 %, 99 %), for its training data;
-a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return.
+a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return. Training
+times are those on the clock; a training that ran beside another one (`--jobs 2`) took longer than it would have alone.
 
 A verdict is computed from the numbers, by the judge that `saute.claims` pairs with the sentence."""
 

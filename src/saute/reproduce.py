@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
+import multiprocessing
 import pathlib
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated, Any, Literal
 
 from saute.artifacts import ARTIFACTS, Artifact, Row
@@ -63,6 +67,8 @@ class Reproduce:
     """Where the page goes."""
     train: bool = True
     """Whether to train what has not been trained; otherwise only rows whose runs are finished are tested."""
+    jobs: Annotated[int, _as("N")] = 1
+    """How many trainings run at once, each in its own process; one alone keeps two cores busy."""
     list: bool = False
     """List name, number of runs, expected time, state and content of every figure and table."""
 
@@ -74,8 +80,9 @@ def reproduce(options: Reproduce) -> None:
     if options.names == ("page",):
         _write_page(options)
         return
-    if options.episodes < 1:
-        raise UserError(f"--episodes {options.episodes} must be at least 1")
+    for option, number in (("episodes", options.episodes), ("jobs", options.jobs)):
+        if number < 1:
+            raise UserError(f"--{option} {number} must be at least 1")
     try:
         every = [*ARTIFACTS, THEORY]
         # Solving takes minutes too, so that all without training leaves it out.
@@ -118,19 +125,14 @@ def finished(run: pathlib.Path) -> bool:
 
 
 def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
+    if options.train:
+        _train(name, artifact, options)
     groups, curves, rows = {}, {}, []
     for row in artifact.rows:
         experiment = scaled(row, options.scale)
         run = folder_of(experiment, options.runs)
-        if not finished(run) and not options.train:
-            continue
         if not finished(run):
-            print(f"{name}: training {row.label} ({experiment.epochs} epochs of {experiment.seeds} seeds) …", flush=True)
-            begin, continued = time.monotonic(), (run / "config.json").exists()
-            run_experiment(experiment, run)
-            # How long an interrupted run took is not known.
-            seconds = None if continued else round(time.monotonic() - begin)
-            write_atomically(run / "seconds.json", json.dumps(seconds).encode())
+            continue
         _, outcomes = outcomes_of(run, episodes_of(row, options.episodes), 1_000_000, row.budget)
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
         curves[row.label] = read_metrics(run)
@@ -151,6 +153,39 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
     print(table(artifact, known[name]))
     for sentence, verdict in verdicts(name, known):
         print(f"{verdict.word}: {sentence} ({verdict.reason})")
+
+
+def _train(name: str, artifact: Artifact, options: Reproduce) -> None:
+    """Every run of an artifact that is not finished, as many at once as there are jobs."""
+    missing: dict[pathlib.Path, tuple[str, Experiment]] = {}
+    for row in artifact.rows:
+        experiment = scaled(row, options.scale)
+        run = folder_of(experiment, options.runs)
+        if not finished(run):
+            missing.setdefault(run, (f"{name}: training {row.label}", experiment))
+    if options.jobs == 1:
+        for run, (what, experiment) in missing.items():
+            _finish(run, what, experiment)
+        return
+    # Fresh processes, because XLA's threads do not survive a fork.
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        for future in [pool.submit(_finish_quietly, run, *one) for run, one in missing.items()]:
+            future.result()
+
+
+def _finish(run: pathlib.Path, what: str, experiment: Experiment) -> None:
+    print(f"{what} ({experiment.epochs} epochs of {experiment.seeds} seeds) …", flush=True)
+    begin, continued = time.monotonic(), (run / "config.json").exists()
+    run_experiment(experiment, run)
+    # How long an interrupted run took is not known.
+    seconds = None if continued else round(time.monotonic() - begin)
+    write_atomically(run / "seconds.json", json.dumps(seconds).encode())
+
+
+def _finish_quietly(run: pathlib.Path, what: str, experiment: Experiment) -> None:
+    """Without a progress bar, of which a terminal shows one at a time."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        _finish(run, what, experiment)
 
 
 def _make_theory(options: Reproduce) -> None:
