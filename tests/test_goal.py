@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -17,6 +18,7 @@ from saute.envs.engine import MujocoEngine
 from saute.envs.goal import lidar, rotation
 from saute.envs.point_goal import CENTRE, INERTIA, MASS, PointGoal
 from saute.envs.task import TaskEnv
+from saute.experiment import Experiment, environment_of
 
 VERIFY = os.environ.get("SAUTE_VERIFY") == "1"
 GOAL, HAZARD = (1.1, 1.1), (0.0, 0.0)
@@ -373,3 +375,29 @@ def check_drive(name, returns, costs, episodes, known):
     assert abs(costs.mean() - known[2]) < 4 * costs.std() * spread
     assert q90 == pytest.approx(known[3], rel=0.05) and q99 == pytest.approx(known[4], rel=0.05)
     assert 0.4 < np.mean(costs == 0) < 0.75
+
+
+def nearest_start(experiment: Experiment, mode: str = "train") -> float:
+    """As the lidar of the hazard tells it; its bins come after acceleration, the ball of the Car, the goal and the gyro."""
+    env = environment_of(experiment, mode, num_envs=500)
+    native = experiment.env == "point"
+    obs = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 2000))[1] if native else env.reset(0)
+    first = 22 if native else 34
+    return 3.0 - 3.0 * float(np.max(obs[:, first : first + 16]))
+
+
+def test_only_sauted_policies_of_the_fast_preset_begin_nearer_to_the_hazard_and_only_in_training() -> None:
+    def point(preset: str, method: str, mode: str) -> float:
+        return nearest_start(Experiment("point", method=method, preset=preset).checked(), mode)
+
+    assert 0.799 <= point("fast", "saute", "train") < 0.82
+    for other in (("fast", "saute", "test"), ("fast", "lagrangian", "train"), ("paper", "saute", "train")):
+        assert 1.104 <= point(*other) < 1.12
+
+
+def test_the_car_begins_as_near_as_its_settings_say() -> None:
+    usual = Experiment("car", preset="fast").checked()
+    assert usual.learner is not None
+    near = dataclasses.replace(usual, learner=usual.learner._replace(keepout=0.75))
+    assert Experiment.from_json(near.as_json()) == near and "keepout" not in usual.as_json()["learner"]
+    assert 0.749 <= nearest_start(near) < 0.8 and nearest_start(near, "test") >= 1.104 and nearest_start(usual) >= 1.104

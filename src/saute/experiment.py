@@ -137,8 +137,9 @@ class Experiment:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, that `from_json` takes."""
-        learner = None if self.learner is None else self.learner._asdict()
-        if learner is not None:
+        learner = None
+        if self.learner is not None:
+            learner = {name: value for name, value in self.learner._asdict().items() if value is not None}
             learner["settings"] = json.loads(json.dumps(dataclasses.asdict(learner["settings"])))
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(Experiment)} | {"learner": learner}
 
@@ -209,10 +210,12 @@ def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | 
         "augment": experiment.augment,
         "shape": experiment.shape,
     }
+    keepout = experiment.learner.keepout if mode == "train" and experiment.learner is not None else None
+    parameters = {} if keepout is None else {"hazard_keepout": keepout}
     if _native(experiment.env):
-        env = TaskEnv(make_task(experiment.env, mode))
+        env = TaskEnv(make_task(experiment.env, mode, **parameters))
         return sauted(env, **options) if "saute" in experiment.parts else env
-    envs = _vector(experiment.env, num_envs or experiment.envs, mode)
+    envs = _vector(experiment.env, num_envs or experiment.envs, mode, **parameters)
     return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs)
 
 
@@ -248,11 +251,11 @@ def _learning_budgets(settings: MbpoSettings | PetsSettings) -> MbpoSettings | P
     return dataclasses.replace(settings, learned_budget=True, sac=dataclasses.replace(settings.sac, relabel=False))
 
 
-def _vector(name: str, num_envs: int, mode: str) -> Any:
+def _vector(name: str, num_envs: int, mode: str, **parameters: Any) -> Any:
     if name in TASKS:
         from saute.envs.register import vector
 
-        return vector(name, num_envs, mode, autoreset_mode=AutoresetMode.DISABLED)
+        return vector(name, num_envs, mode, autoreset_mode=AutoresetMode.DISABLED, **parameters)
     if ":" in name:
         module, name = name.split(":", 1)
         try:

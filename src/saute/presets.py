@@ -20,13 +20,15 @@ class Preset(NamedTuple):
     settings: Settings | SacSettings | MbpoSettings | PetsSettings = Settings()
     rate: float = 3e-4
     iterations: int = 80
+    keepout: float | None = None
+    """How near to the hazard episodes of training may begin, on Point and Car; by default as near as the task lets them."""
 
 
 SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
 FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02, kl_epochs=300), rate=7e-4, iterations=40)
 NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=800)
-GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=1200)
+GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=1600)
 CAR = dataclasses.replace(GOAL, steps_per_epoch=8000, minibatches=5, target_kl=0.03, kl_epochs=175)
 
 PRESETS: dict[str, dict[str, Preset]] = {
@@ -34,7 +36,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "fast": {
         "double_pendulum": Preset(800, NORMALISED),
         "reacher": Preset(600),
-        "point": Preset(2000, GOAL),
+        "point": Preset(2400, GOAL, keepout=0.8),
         "car": Preset(175, CAR),
     },
 }
@@ -62,7 +64,10 @@ DEFAULTS = {"paper": Preset(), "fast": Preset(85, FAST)}
 
 
 def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
-    """The preset for a method on an environment; the paper fits values on the reacher at rate 1e-2 for the Lagrangian."""
+    """The preset for a method on an environment; the paper fits values on the reacher at rate 1e-2 for the Lagrangian.
+
+    Only sautéed policies begin nearer to the hazard: for the others it would change the mean cost that they are to keep.
+    """
     if algo == "mbpo":
         return Preset(25, RELABELLED if "saute" in method.split("+") else MBPO)
     if algo == "pets":
@@ -74,4 +79,4 @@ def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
         return FAST_PPO
     if (name, env, method) == ("paper", "reacher", "lagrangian"):
         return chosen._replace(settings=Settings(value_rate=1e-2))
-    return chosen
+    return chosen if "saute" in method.split("+") else chosen._replace(keepout=None)
