@@ -29,15 +29,15 @@ FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, val
 FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02, kl_epochs=300), rate=7e-4, iterations=40)
 NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=800)
 GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=1600)
-CAR = dataclasses.replace(GOAL, steps_per_epoch=8000, minibatches=5, target_kl=0.03, kl_epochs=175)
+CAR = dataclasses.replace(GOAL, steps_per_epoch=8000, minibatches=5, target_kl=0.03, kl_epochs=300)
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
     "fast": {
         "double_pendulum": Preset(800, NORMALISED),
         "reacher": Preset(600),
-        "point": Preset(2400, GOAL, keepout=0.8),
-        "car": Preset(175, CAR),
+        "point": Preset(3200, GOAL, keepout=0.8),
+        "car": Preset(300, CAR),
     },
 }
 """By preset and task; tasks that are not named, and the user's own environments, take the preset's default."""
