@@ -36,7 +36,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "fast": {
         "double_pendulum": Preset(800, NORMALISED),
         "reacher": Preset(600),
-        "point": Preset(3200, GOAL, keepout=0.8),
+        "point": Preset(2400, GOAL, keepout=0.8),
         "car": Preset(300, CAR),
     },
 }
