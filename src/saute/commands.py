@@ -13,7 +13,7 @@ import tyro
 from saute.checkpoint import CheckpointError
 from saute.cli import UserError
 from saute.evaluate import Outcome
-from saute.experiment import Experiment, algorithm_of, environment_of
+from saute.experiment import Experiment, algorithm_of, environment_of, selection_of
 from saute.loggers import logger, versions
 from saute.presets import Preset
 from saute.pretrained import place_of
@@ -129,6 +129,7 @@ def run_experiment(experiment: Experiment, out: pathlib.Path, logs: tuple[str, .
                 epochs=epochs,
                 seed=experiment.seed,
                 budget=experiment.budget,
+                selection=selection_of(experiment),
                 out=out,
                 files=files,
                 report=lambda epoch, metrics: (show(epoch, metrics), log(epoch, metrics))[0],

@@ -25,10 +25,11 @@ from saute.envs.task import TaskEnv
 from saute.host import HostEnvs
 from saute.options import as_budget, uniform
 from saute.presets import PRESETS, Preset, preset_of
+from saute.selection import Selection
 from saute.transform import saute as sauted
 from saute.vector import SauteVectorWrapper
 
-__all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of"]
+__all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of", "selection_of"]
 
 ALGORITHMS = ("ppo", "trpo", "cpo", "sac", "mbpo", "pets")
 MODEL_BASED = {"mbpo", "pets"}
@@ -217,6 +218,12 @@ def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | 
         return sauted(env, **options) if "saute" in experiment.parts else env
     envs = _vector(experiment.env, num_envs or experiment.envs, mode, **parameters)
     return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs)
+
+
+def selection_of(experiment: Experiment) -> Selection | None:
+    """How the policy to keep is chosen, if the experiment says so: by test starts, which are not those of any test."""
+    episodes = None if experiment.learner is None else experiment.learner.validation
+    return None if episodes is None else Selection(environment_of(experiment, "test", num_envs=episodes), episodes)
 
 
 def _native(name: str) -> bool:

@@ -31,12 +31,12 @@ from saute.nets import normaliser
 from saute.policy import save_policies
 from saute.protocol import Episodes, Transition
 from saute.rollout import collect, collect_host
+from saute.selection import Epoch, Judge, Selection
 
 __all__ = ["Run", "TrainingError", "train"]
 
 Metrics = dict[str, float]
 Bound = OnPolicy | SoftActorCritic | ModelBased | Planning
-Epoch = Callable[[Learner, Any], tuple[Learner, dict[str, Any]]]
 Report = Callable[[int, list[Metrics]], None]
 
 
@@ -51,6 +51,8 @@ class Run:
     learners: list[Learner]
     metrics: list[list[Metrics]]
     bound: Bound
+    policies: list[Any]
+    """Parameters of the policies that are kept: the last ones, or those that validation found best."""
 
 
 def train(
@@ -61,6 +63,7 @@ def train(
     epochs: int = 300,
     seed: int = 0,
     budget: float | None = None,
+    selection: Selection | None = None,
     out: str | pathlib.Path | None = None,
     report: Report | None = None,
     checkpoint_seconds: float = 10.0,
@@ -68,7 +71,8 @@ def train(
 ) -> Run:
     """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit.
 
-    `files` are put into the folder, by name, once it is sure that nobody else trains there.
+    The last policies are kept or, with a `selection`, those on the way that are best in validation. `files` are put into the
+    folder, by name, once it is sure that nobody else trains there.
     """
     for name, number in (("seeds", seeds), ("epochs", epochs)):
         if not isinstance(number, int) or number < 1:
@@ -79,6 +83,9 @@ def train(
     limit = _limit(env, algorithm) if budget is None else budget
     learners = _first_learners(bound, env, seeds, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
+    judge = None if selection is None else Judge(selection, bound)
+    if judge is not None:
+        learners, epoch = [judge.begin(learner) for learner in learners], functools.partial(judge.epoch, epoch=epoch)
     metrics: list[list[Metrics]] = []
     folder = None if out is None else pathlib.Path(out)
     with _locked(folder), ThreadPoolExecutor(max_workers=_workers(env)) as pool:
@@ -105,10 +112,10 @@ def train(
             # Also after Ctrl-C, at whatever line: the learners and the number of epochs that belong together are kept.
             if folder is not None and whole[1] > 0:
                 _checkpoint(folder, *whole)
+        policies = [bound.exported(learner) if judge is None else judge.judged(learner).policy for learner in learners]
         if folder is not None:
-            policies = [bound.exported(learner) for learner in learners]
             save_policies(folder / "policy.safetensors", policies, env, bound.policy, {"epochs": epochs})
-    return Run(list(learners), metrics, bound)
+    return Run(list(learners), metrics, bound, policies)
 
 
 def _first_learners(bound: Bound, env: Any, seeds: int, seed: int) -> Sequence[Any]:

@@ -1,0 +1,142 @@
+"""Choosing the policy to keep: the score against a table, the best on the way, and training that stops and goes on."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from sac_toys import HostSlope, Slope
+
+import saute
+from saute.algos.onpolicy import Settings
+from saute.algos.ppo import ppo
+from saute.algos.trpo import trpo
+from saute.evaluate import Outcome, evaluate
+from saute.experiment import Experiment, environment_of, selection_of
+from saute.host import HostEnvs
+from saute.selection import FIRST, Judge, Selection, score
+from saute.training import train
+from saute.vector import SauteVectorWrapper
+
+SMALL = Settings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
+
+
+def test_an_unsafe_episode_counts_as_unsafe_from_its_first_step_on() -> None:
+    options = types.SimpleNamespace(high=20.0, unsafe_reward=-1.0)
+    outcome = Outcome(np.array([1.0, 2.0, 3.0]), np.array([0.0, 20.0, 21.0]), np.array([5, 6, 7]))
+    assert score(outcome, options, 200) == (1.0 + 2.0 - 200.0) / 3.0
+
+
+class Constant:
+    """A policy that is one number, and plays it."""
+
+    def distribution(self, parameters: Any, obs: Any) -> Any:
+        return jax.numpy.broadcast_to(parameters, (len(obs), 1))
+
+    def mode(self, distribution: Any) -> Any:
+        return distribution
+
+
+def passing_through(actions: list[float], every: int) -> tuple[list[Any], Any, Judge]:
+    """A training whose policies are these numbers, one after the other."""
+    bound = types.SimpleNamespace(policy=Constant(), exported=lambda learner: learner)
+    judge = Judge(Selection(saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0), 4, every), bound)
+    state, states = judge.begin(np.float32(actions[0])), []
+    for action in actions[1:]:
+        state, metrics = judge.epoch(state, None, lambda *_, action=action: (np.float32(action), {"finite": True}))
+        states.append((float(state.policy), metrics["validated_violations"]))
+    return states, state, judge
+
+
+def test_the_best_policy_on_the_way_is_kept_and_an_unsafe_one_never() -> None:
+    """Ten steps of a pay 10 a and cost 10 a⁺; the budget is 3."""
+    states, *_ = passing_through([-1.0, 0.1, 0.25, 0.2, 0.9, 0.25, -0.5], every=1)
+    assert states == [
+        (pytest.approx(0.1), 0),
+        (0.25, 0),
+        (0.25, 0),
+        (0.25, 4),
+        (0.25, 0),
+        (0.25, 0),
+    ]
+
+
+def test_between_validations_nothing_is_chosen_but_the_last_policy_always_has_its_chance() -> None:
+    states, state, judge = passing_through([-1.0, 0.1, 0.2, 0.25], every=2)
+    assert [policy for policy, _ in states] == [-1.0, pytest.approx(0.2), pytest.approx(0.2)]
+    assert judge.judged(state).policy == 0.25
+
+
+def test_what_is_saved_is_the_policy_with_the_best_validation(tmp_path) -> None:
+    env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
+    run = train(trpo(settings=SMALL), env, seeds=2, epochs=12, selection=Selection(env, 16, 2), out=tmp_path)
+    for i in range(2):
+        seen = [epoch[i]["validated_score"] for epoch in run.metrics[1::2]]
+        assert len(set(seen)) > 1, "the policies differ"
+        again = evaluate(run.bound.policy, run.policies[i], env, 16, FIRST)
+        assert score(again, env.options, env.horizon) == max(seen) == run.learners[i].best
+        saved = saute.load_policy(tmp_path, seed=i)
+        assert saved([0.0], remaining=3.0) == np.clip(
+            run.bound.policy.mode(run.bound.policy.distribution(run.policies[i], np.array([[0.0, 1.0]], np.float32)))[0], -1, 1
+        )
+
+
+def test_training_is_the_same_with_and_without_selection() -> None:
+    env = saute.saute(Slope(), budget=3.0)
+    chosen, last = (train(ppo(settings=SMALL), env, seeds=1, epochs=3, selection=s) for s in (Selection(env, 4, 1), None))
+    same = jax.tree.map(np.array_equal, chosen.learners[0].learner, last.learners[0])
+    assert all(jax.tree.leaves(same))
+
+
+def test_a_stopped_run_remembers_its_best_policy(tmp_path) -> None:
+    env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
+
+    def stop(epoch: int, metrics: Any) -> None:
+        if epoch == 5:
+            raise KeyboardInterrupt
+
+    common: dict[str, Any] = {"seeds": 2, "epochs": 9, "selection": Selection(env, 16, 2)}
+    train(trpo(settings=SMALL), env, out=tmp_path / "whole", **common)
+    with pytest.raises(KeyboardInterrupt):
+        train(trpo(settings=SMALL), env, out=tmp_path / "halves", report=stop, **common)
+    train(trpo(settings=SMALL), env, out=tmp_path / "halves", **common)
+    for name in ("metrics.jsonl", "policy.safetensors", "checkpoints/000009.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "halves" / name).read_bytes()
+
+
+def test_environments_on_the_host_are_validated_alike() -> None:
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    def envs(count: int) -> HostEnvs:
+        made = SyncVectorEnv([HostSlope] * count, autoreset_mode=AutoresetMode.DISABLED)
+        return HostEnvs(SauteVectorWrapper(made, budget=3.0, unsafe_reward=-1.0))
+
+    bound = types.SimpleNamespace(policy=Constant(), exported=lambda learner: learner)
+    native = Selection(saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0), 4)
+    for action in (0.25, 0.9):
+        judged = [Judge(s, bound).validated(np.float32(action)) for s in (native, Selection(envs(4), 4))]
+        assert judged[0] == pytest.approx(judged[1])
+
+
+def test_only_sauted_policies_of_point_are_chosen_by_validation() -> None:
+    selection = selection_of(Experiment("point", preset="fast").checked())
+    assert selection is not None and (selection.episodes, selection.every) == (2000, 50)
+    assert selection.env == environment_of(Experiment("point").checked(), "test"), "not the starts of training"
+    for other in (Experiment("point", preset="fast", method="pid"), Experiment("point"), Experiment("reacher", preset="fast")):
+        assert selection_of(other.checked()) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Slope(),), "selection needs a sautéed environment"),
+        ((saute.saute(Slope(), budget=3.0), 0), "episodes=0 must be a whole number ≥ 1"),
+        ((saute.saute(Slope(), budget=3.0), 5, 2.5), "every=2.5 must be a whole number ≥ 1"),
+    ],
+)
+def test_what_cannot_be_validated_is_said(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Selection(*arguments)
