@@ -395,6 +395,16 @@ def test_only_sauted_policies_of_the_fast_preset_begin_nearer_to_the_hazard_and_
         assert 1.104 <= point(*other) < 1.12
 
 
+def test_points_fast_preset_trains_with_a_gentler_unsafe_reward_than_it_is_validated_with_unless_one_is_given() -> None:
+    def unsafe(preset: str, given: float | None) -> list[float]:
+        experiment = Experiment("point", preset=preset, unsafe_reward=given).checked()
+        assert Experiment.from_json(experiment.as_json()) == experiment == experiment.checked()
+        return [environment_of(experiment, mode).options.unsafe_reward for mode in ("train", "test")]
+
+    assert unsafe("fast", None) == [-0.2, -1.0] and unsafe("fast", -3.0) == [-3.0, -3.0]
+    assert unsafe("paper", None) == [-1.0, -1.0]
+
+
 def test_the_car_begins_as_near_as_its_settings_say() -> None:
     usual = Experiment("car", preset="fast").checked()
     assert usual.learner is not None

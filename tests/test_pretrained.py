@@ -170,3 +170,11 @@ def test_only_whole_policies_under_their_name_are_exported(trained, tmp_path, mo
     with pytest.raises(error, match="has no whole policies of 2 seeds"):
         export(unfinished, NAME)
     assert pretrained.names() == []
+
+
+def test_a_reader_that_has_read_enough_ends_a_listing_quietly() -> None:
+    command = [sys.executable, "-m", "saute", "pretrained"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == 141

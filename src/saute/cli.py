@@ -54,8 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         _run(words[0], words[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone, as `| head` does; what is still to be written goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (UserError, ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
         if os.environ.get("SAUTE_TRACEBACK"):
             raise

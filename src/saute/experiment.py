@@ -118,6 +118,8 @@ class Experiment:
             raise ValueError(f"--learned-budget is for mbpo and pets with method saute, not for {self.algo} with {self.method}")
         unsafe, envs = self.unsafe_reward, self.envs
         learner = self.learner or preset_of(self.preset, name, self.algo, self.method)
+        if self.learner is None and unsafe is not None:
+            learner = learner._replace(unsafe_reward=None)
         if not _native(name) and not isinstance(learner.settings, Settings):
             envs = 1 if self.algo in MODEL_BASED else envs
             if self.learner is None:
@@ -211,8 +213,11 @@ def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | 
         "augment": experiment.augment,
         "shape": experiment.shape,
     }
-    keepout = experiment.learner.keepout if mode == "train" and experiment.learner is not None else None
-    parameters = {} if keepout is None else {"hazard_keepout": keepout}
+    parameters = {}
+    if mode == "train" and experiment.learner is not None:
+        keepout, unsafe = experiment.learner.keepout, experiment.learner.unsafe_reward
+        parameters = {} if keepout is None else {"hazard_keepout": keepout}
+        options |= {} if unsafe is None else {"unsafe_reward": unsafe}
     if _native(experiment.env):
         env = TaskEnv(make_task(experiment.env, mode, **parameters))
         return sauted(env, **options) if "saute" in experiment.parts else env

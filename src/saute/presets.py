@@ -22,6 +22,8 @@ class Preset(NamedTuple):
     iterations: int = 80
     keepout: float | None = None
     """How near to the hazard episodes of training may begin, on Point and Car; by default as near as the task lets them."""
+    unsafe_reward: float | None = None
+    """Unsafe reward of training, for tasks whose own drowns everything else; it is theirs by which policies are validated."""
     validation: int | None = None
     """Episodes of a validation, every 50 epochs, by which the best policy on the way is kept; by default the last one is."""
 
@@ -30,7 +32,7 @@ SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
 FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02, kl_epochs=300), rate=7e-4, iterations=40)
 NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=800)
-GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=1600)
+GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=800)
 CAR = dataclasses.replace(GOAL, steps_per_epoch=8000, minibatches=5, target_kl=0.03, kl_epochs=300)
 
 PRESETS: dict[str, dict[str, Preset]] = {
@@ -38,7 +40,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "fast": {
         "double_pendulum": Preset(800, NORMALISED),
         "reacher": Preset(600),
-        "point": Preset(2400, GOAL, keepout=0.8, validation=2000),
+        "point": Preset(1200, GOAL, keepout=0.8, unsafe_reward=-0.2, validation=10_000),
         "car": Preset(300, CAR),
     },
 }
@@ -82,4 +84,4 @@ def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
         return FAST_PPO
     if (name, env, method) == ("paper", "reacher", "lagrangian"):
         return chosen._replace(settings=Settings(value_rate=1e-2))
-    return chosen if "saute" in method.split("+") else chosen._replace(keepout=None, validation=None)
+    return chosen if "saute" in method.split("+") else chosen._replace(keepout=None, unsafe_reward=None, validation=None)
