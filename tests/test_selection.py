@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sac_toys import HostSlope, Slope
 
 import saute
@@ -109,17 +110,16 @@ def test_a_stopped_run_remembers_its_best_policy(whole, tmp_path) -> None:
         assert (whole[0] / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def hosted(count: int) -> HostEnvs:
+    made = SyncVectorEnv([HostSlope] * count, autoreset_mode=AutoresetMode.DISABLED)
+    return HostEnvs(SauteVectorWrapper(made, budget=3.0, unsafe_reward=-1.0))
+
+
 def test_environments_on_the_host_are_validated_alike() -> None:
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
-    def envs(count: int) -> HostEnvs:
-        made = SyncVectorEnv([HostSlope] * count, autoreset_mode=AutoresetMode.DISABLED)
-        return HostEnvs(SauteVectorWrapper(made, budget=3.0, unsafe_reward=-1.0))
-
     bound = types.SimpleNamespace(policy=Constant(), exported=lambda learner: learner)
     native = Selection(saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0), 4)
     for action in (0.25, 0.9):
-        judged = [Judge(s, bound).validated(np.float32(action)) for s in (native, Selection(envs(4), 4))]
+        judged = [Judge(s, bound).validated(np.float32(action)) for s in (native, Selection(hosted(4), 4))]
         assert judged[0] == pytest.approx(judged[1])
 
 
@@ -137,8 +137,15 @@ def test_only_sauted_policies_of_point_are_chosen_by_validation() -> None:
         ((Slope(),), "selection needs a sautéed environment"),
         ((saute.saute(Slope(), budget=3.0), 0), "episodes=0 must be a whole number ≥ 1"),
         ((saute.saute(Slope(), budget=3.0), 5, 2.5), "every=2.5 must be a whole number ≥ 1"),
+        ((saute.saute(Slope(), budget=saute.uniform(1.0, 3.0)),), "give its environment a single, fixed one"),
+        ((hosted(4), 5), "episodes=5, but the environment plays 4 at once"),
     ],
 )
 def test_what_cannot_be_validated_is_said(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         Selection(*arguments)
+
+
+def test_a_policy_that_plays_nan_is_not_judged() -> None:
+    with pytest.raises(ValueError, match="validation: rewards or costs are not finite"):
+        passing_through([0.1, float("nan")], every=1)

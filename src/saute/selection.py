@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from saute.evaluate import Outcome, evaluator
+from saute.host import HostEnvs
 
 __all__ = ["Epoch", "Judge", "Selection", "score"]
 
@@ -34,6 +35,14 @@ class Selection:
             number = getattr(self, name)
             if not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
+        if self.env.options.several or self.env.options.random:
+            raise ValueError("selection judges by one budget; give its environment a single, fixed one")
+        if self.env.horizon is None:
+            raise ValueError("selection needs to know the longest episode; give its environment a TimeLimit")
+        if isinstance(self.env, HostEnvs) and self.env.num_envs != self.episodes:
+            raise ValueError(
+                f"episodes={self.episodes}, but the environment plays {self.env.num_envs} at once; make them equal"
+            )
 
 
 class Selecting(NamedTuple):
@@ -86,6 +95,8 @@ class Judge:
 
     def validated(self, policy: Any) -> dict[str, Any]:
         outcome, options = self.test(policy, FIRST), self.selection.env.options
+        if not (np.isfinite(outcome.task_return).all() and np.isfinite(outcome.cost).all()):
+            raise ValueError("validation: rewards or costs are not finite; what was trained before is kept")
         return {
             "validated_return": np.float64(outcome.task_return.mean()),
             "validated_score": np.float64(score(outcome, options, self.selection.env.horizon)),
