@@ -395,19 +395,21 @@ def test_only_sauted_policies_of_the_fast_preset_begin_nearer_to_the_hazard_and_
         assert 1.104 <= point(*other) < 1.12
 
 
-def test_points_fast_preset_trains_with_a_gentler_unsafe_reward_than_it_is_validated_with_unless_one_is_given() -> None:
+@pytest.mark.parametrize(("env", "gentler"), [("point", -0.2), ("car", -0.05)])
+def test_fast_presets_train_with_a_gentler_unsafe_reward_than_tests_have_unless_one_is_given(env, gentler) -> None:
     def unsafe(preset: str, given: float | None) -> list[float]:
-        experiment = Experiment("point", preset=preset, unsafe_reward=given).checked()
+        experiment = Experiment(env, preset=preset, unsafe_reward=given).checked()
         assert Experiment.from_json(experiment.as_json()) == experiment == experiment.checked()
         return [environment_of(experiment, mode).options.unsafe_reward for mode in ("train", "test")]
 
-    assert unsafe("fast", None) == [-0.2, -1.0] and unsafe("fast", -3.0) == [-3.0, -3.0]
+    assert unsafe("fast", None) == [gentler, -1.0] and unsafe("fast", -3.0) == [-3.0, -3.0]
     assert unsafe("paper", None) == [-1.0, -1.0]
 
 
 def test_the_car_begins_as_near_as_its_settings_say() -> None:
-    usual = Experiment("car", preset="fast").checked()
+    usual = Experiment("car").checked()
     assert usual.learner is not None
     near = dataclasses.replace(usual, learner=usual.learner._replace(keepout=0.75))
     assert Experiment.from_json(near.as_json()) == near and "keepout" not in usual.as_json()["learner"]
     assert 0.749 <= nearest_start(near) < 0.8 and nearest_start(near, "test") >= 1.104 and nearest_start(usual) >= 1.104
+    assert 0.799 <= nearest_start(Experiment("car", preset="fast").checked()) < 0.83
