@@ -11,7 +11,7 @@ import pytest
 from saute import reproduce
 from saute.artifacts import ARTIFACTS, Artifact
 from saute.cli import main
-from saute.expected import expected_seconds
+from saute.expected import duration, expected_seconds
 from saute.experiment import algorithm_of, environment_of
 from saute.reproduce import folder_of, scaled
 
@@ -93,6 +93,16 @@ def test_expected_times_are_known(scale) -> None:
         for row in artifact.rows:
             seconds = expected_seconds(scaled(row, scale))
             assert seconds is not None and 10 < seconds < 24 * 3600, row.label
+
+
+def test_everything_at_laptop_scale_is_expected_to_train_within_six_hours_and_the_list_says_so(tmp_path, capsys) -> None:
+    rows = [scaled(row, "laptop") for artifact in ARTIFACTS.values() for row in artifact.rows]
+    runs = {folder_of(one, tmp_path): expected_seconds(one) for one in rows}
+    assert len(runs) < len(rows), "figures share their runs"
+    total = sum(filter(None, runs.values()))
+    assert total < 6 * 3600
+    assert main(["reproduce", "--list", "--scale", "laptop", "--runs", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert f"the {len(runs)} different runs are expected to take {duration(total)};" in capsys.readouterr().out
 
 
 def test_planners_are_tested_on_fewer_episodes() -> None:

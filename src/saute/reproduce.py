@@ -207,8 +207,10 @@ def _write_page(options: Reproduce) -> None:
 
 def _listing(options: Reproduce) -> str:
     lines = [f"{'name':<26} {'runs':>4} {'time':>8}  {'state':<16} content"]
+    distinct: dict[pathlib.Path, Experiment] = {}
     for name, artifact in ARTIFACTS.items():
         runs = {folder_of(one, options.runs): one for one in (scaled(row, options.scale) for row in artifact.rows)}
+        distinct |= runs
         ready = sum(map(finished, runs))
         tested = len(read(options.out, options.scale, name))
         state = "not begun" if not ready + tested else f"{ready} of {len(runs)} trained"
@@ -219,7 +221,10 @@ def _listing(options: Reproduce) -> str:
         lines.append(f"{name:<26} {len(runs):>4} {time:>8}  {state:<16} {artifact.title}")
     solved = "reproduced" if (options.out / options.scale / THEORY / "numbers.json").exists() else "not begun"
     lines.append(f"{THEORY:<26} {0:>4} {duration(SOLVING[options.scale]):>8}  {solved:<16} {TITLE}")
-    return "\n".join([*lines, "", "Times are about those of training on two cores; runs that several share are trained once."])
+    lines += ["", "Times are those of training on two cores, measured (also beside another training) or else expected."]
+    alone = sum(expected_seconds(one) or 0.0 for one in distinct.values())
+    together = f"One after another, the {len(distinct)} different runs are expected to take {duration(alone)}"
+    return "\n".join([*lines, f"{together}; those that several share are trained once."])
 
 
 def _seconds(run: pathlib.Path, experiment: Experiment) -> float | None:
