@@ -72,7 +72,7 @@ def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) ->
 
 
 def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Figure:
-    """Returns of the controllers of all grids, the dual of the finest, and learned policies as crosses."""
+    """Returns of the controllers of all grids, the dual of the finest, and learned policies, as crosses if no test violates."""
     figure, (axis,) = _axes(1, 8.0)
     grids = [*dict.fromkeys(row.grid for row in rows)]
     for grid, (colour, line) in zip(grids, _styles(), strict=False):
@@ -86,14 +86,16 @@ def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Fig
             axis.plot(budgets, [row.dual for row in kept], "+", color="black", markersize=9, label="dual on the finest grid")
     (free,) = (row for row in rows if row.grid == grids[-1] and row.budget == np.inf)
     axis.axhline(free.task_return, color="black", linestyle="--", linewidth=0.9, label="no budget")
-    for one, (colour, _) in zip(learned, itertools.islice(_styles(), len(grids), None), strict=False):
+    safe, unsafe = ([one for one in learned if (one.violations == 0) == clean] for clean in (True, False))
+    for kind, marker, name in ((safe, "x", "learned, no violation in tests"), (unsafe, "^", "learned, with violations")):
         axis.plot(
-            one.budget,
-            one.task_return.mean,
-            "x",
-            color=colour,
-            markersize=7,
-            label=f"{one.label} ({one.violations} violations)",
+            [one.budget for one in kind],
+            [one.task_return.mean for one in kind],
+            marker,
+            color="black",
+            fillstyle="none",
+            markersize=6,
+            label=name,
         )
     axis.set(xlabel="budget d", ylabel="mean task return")
     figure.legend(fontsize="small", frameon=False, loc="outside right upper")
