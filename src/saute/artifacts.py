@@ -179,5 +179,9 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "reacher": Artifact("Reacher (figure 6, table)", "Only Sauté has no violations.", _table("reacher", 10.0)),
     "point": Artifact("Point goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("point", 20.0)),
-    "car": Artifact("Car goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("car", 20.0)),
+    "car": Artifact(
+        "Car goal (figure 6, table)",
+        "Sauté has few or no violations, others many. At laptop scale CVaR-L has not finished learning when its training ends.",
+        _table("car", 20.0),
+    ),
 }
