@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from saute.algos.sac import SacSettings
 from saute.experiment import Experiment
-from saute.presets import SAC, SHORT, Preset
+from saute.presets import SAC, Preset, short_of
 
 __all__ = ["ARTIFACTS", "Artifact", "Row"]
 
@@ -49,7 +49,7 @@ def _sauted(label: str, env: str, budget: float, test: float | None = None, **op
 
 def _short(row: Row) -> Row:
     """A row that is there to be compared: at laptop scale it is trained for fewer epochs."""
-    return row._replace(learners={"laptop": SHORT[row.experiment.env]})
+    return row._replace(learners={"laptop": short_of(row.experiment.env, row.experiment.method)})
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
