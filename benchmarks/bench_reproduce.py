@@ -2,22 +2,26 @@
 
     python benchmarks/bench_reproduce.py [ARTIFACT …]
 
-Every different run is begun with its own settings, compiling included, and stopped after some epochs of learning; as later
-epochs take as long as those, they are multiplied. `expected` is what `saute reproduce --list` says. About 30 minutes.
+Every different run is begun with its own settings, compiling included, and stopped after some epochs of learning, whose pace
+is that of the rest; `expected` is what `saute reproduce --list` says. Then two trainings at once, as `--jobs 2` runs them,
+against one after the other. About 30 minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
 import pathlib
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import Settings
 from saute.artifacts import ARTIFACTS
-from saute.expected import duration, expected_seconds
+from saute.expected import TOGETHER, duration, expected_seconds
 from saute.experiment import Experiment, algorithm_of, environment_of, selection_of
 from saute.reproduce import folder_of, scaled
 from saute.training import train
@@ -25,6 +29,8 @@ from saute.training import train
 LIMIT = 6 * 3600.0
 SECONDS, EPOCHS = 15.0, 3
 """A run is timed for at least as long and for as many epochs of learning."""
+PAIRED = {"double-pendulum": "TRPO-L", "car": "TRPO-L"}
+"""What is trained twice at once: most hours are theirs."""
 
 
 class Enough(Exception):
@@ -40,36 +46,40 @@ def warm_epochs(experiment: Experiment) -> int:
     return 1 + math.ceil(random / settings.steps_per_epoch)
 
 
-def training_seconds(experiment: Experiment, out: pathlib.Path) -> float:
-    """Compiling and the warm epochs as they are, the others at the pace of those that are timed."""
+def timed(experiment: Experiment, out: pathlib.Path, seconds: float = SECONDS) -> tuple[float, float]:
+    """Seconds of compiling and the warm epochs together, and of each later epoch."""
     selection, warm = selection_of(experiment), warm_epochs(experiment)
+    # Where there are validations, as many of them are timed as belong to the epochs.
     least = EPOCHS if selection is None else selection.every
     begin, ends = time.monotonic(), []
 
     def report(epoch: int, metrics: list[dict[str, float]]) -> None:
         ends.append(time.monotonic() - begin)
-        timed = len(ends) - warm
-        # Where there are validations, as many of them are timed as belong to the epochs.
-        if timed >= least and ends[-1] - ends[warm - 1] >= SECONDS and (selection is None or timed % selection.every == 0):
+        later = len(ends) - warm
+        if later >= least and ends[-1] - ends[warm - 1] >= seconds and (selection is None or later % least == 0):
             raise Enough
 
-    epochs = experiment.epochs or 1
-    try:
+    with contextlib.suppress(Enough):
         train(
             algorithm_of(experiment),
             environment_of(experiment),
             seeds=experiment.seeds,
-            epochs=epochs,
+            epochs=experiment.epochs or 1,
             seed=experiment.seed,
             budget=experiment.budget,
             selection=selection,
             out=out,
             report=report,
         )
-    except Enough:
-        pace = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
-        return ends[warm - 1] + (epochs - warm) * pace
-    return time.monotonic() - begin
+    return ends[warm - 1], (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
+
+
+def gain(experiment: Experiment, place: pathlib.Path) -> float:
+    """How many times faster two trainings at once are than one after the other."""
+    _, alone = timed(experiment, place / "alone", 3 * SECONDS)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        paces = [pool.submit(timed, experiment, place / name, 3 * SECONDS) for name in ("one", "other")]
+        return sum(alone / pace.result()[1] for pace in paces)
 
 
 def main(names: list[str]) -> None:
@@ -84,12 +94,24 @@ def main(names: list[str]) -> None:
                 if out in seen:
                     continue
                 seen.add(out)
-                ours, expected = training_seconds(experiment, out), expected_seconds(experiment) or math.nan
+                first, pace = timed(experiment, out)
+                ours = first + pace * ((experiment.epochs or 1) - warm_epochs(experiment))
+                expected = expected_seconds(experiment) or math.nan
                 total, foreseen = total + ours, foreseen + expected
                 numbers = f"{experiment.epochs:>6} {duration(ours):>8} {duration(expected):>8} {ours / expected:>6.2f}"
                 print(f"{name:<26} {row.label:<24} {numbers}", flush=True)
-    sums = f"ours {duration(total)}, expected {duration(foreseen)}"
-    print(f"{len(seen)} runs: {sums}, limit {duration(LIMIT)}, ratio {total / LIMIT:.2f}")
+        sums = f"ours {duration(total)}, expected {duration(foreseen)}"
+        print(f"{len(seen)} runs: {sums}, limit {duration(LIMIT)}, ratio {total / LIMIT:.2f}")
+        gains = []
+        for name in PAIRED.keys() & (names or ARTIFACTS):
+            row = next(row for row in ARTIFACTS[name].rows if row.label == PAIRED[name])
+            gains.append(gain(scaled(row, "laptop"), pathlib.Path(place, name)))
+            print(
+                f"two at once, {name} {row.label}: {gains[-1]:.2f} × one after the other, expected {TOGETHER:.2f}", flush=True
+            )
+    if gains:
+        hours = total / min(gains)
+        print(f"{len(seen)} runs two at once: ours {duration(hours)}, limit {duration(LIMIT)}, ratio {hours / LIMIT:.2f}")
 
 
 if __name__ == "__main__":

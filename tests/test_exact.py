@@ -12,6 +12,8 @@ import pytest
 from saute import theory as T
 from saute.cli import main
 from saute.envs.safe_pendulum import Pendulum
+from saute.evaluate import Outcome
+from saute.evidence import measure
 from saute.exact import NO_SAFE_ACTION, Mdp, mdp, solve, stages, violation_probability
 from saute.exact_pendulum import Grid, dual_values, plan, roll_out, starts, value_at
 from saute.gridworld import MAP, Gridworld, gridworld
@@ -162,6 +164,20 @@ def test_theory_by_name(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
     assert {row["n"] for row in numbers["gridworld"]} >= {0.0, 64.0, "inf"} and len(numbers["pendulum"]) == 6
     for name in ("values.png", "policies.png", "pendulum.png"):
         assert (tmp_path / "smoke/theory" / name).stat().st_size > 5000
+
+
+def test_a_run_that_figures_share_is_one_learned_policy_under_its_first_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(T.SIZES, "smoke", T.Sizes((Grid(31, 25, 3, 10),), 20))
+    monkeypatch.setattr(T, "PRICES", (0.0, 0.1))
+    outcome = Outcome(np.full(10, 100.0), np.zeros(10), np.full(10, 200))
+    names = (("Sauté TRPO", 30.0, "a"), ("no cost shaping", 30.0, "b"), ("Sauté", 30.0, "a"), ("of another budget", 31.0, "a"))
+    T.theory(tmp_path, "smoke", [measure(label, budget, [outcome], run=run) for label, budget, run in names])
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [(gap["label"], gap["run"]) for gap in numbers["gaps"]] == [("Sauté TRPO", "a"), ("no cost shaping", "b")]
+    best = max(row["task_return"] for row in numbers["pendulum"] if row["budget"] == 30.0 and row["violations"] == 0)
+    assert [gap["gap"] for gap in numbers["gaps"]] == [pytest.approx(best - 100.0)] * 2
 
 
 def test_bad_input() -> None:

@@ -181,7 +181,7 @@ ARTIFACTS: dict[str, Artifact] = {
     "point": Artifact("Point goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("point", 20.0)),
     "car": Artifact(
         "Car goal (figure 6, table)",
-        "Sauté has few or no violations, others many. At laptop scale CVaR-L has not finished learning when its training ends.",
+        "Sauté has few or no violations, others many. At laptop scale CVaR-L has 8 % of the paper's steps and earns less.",
         _table("car", 20.0),
     ),
 }

@@ -10,16 +10,17 @@ import json
 import multiprocessing
 import pathlib
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated, Any, Literal
 
-from saute.artifacts import ARTIFACTS, Artifact, Row
+from saute.artifacts import ARTIFACTS, Row
 from saute.checkpoint import write_atomically
 from saute.cli import UserError
 from saute.commands import run_experiment
 from saute.envs import nearest
 from saute.evidence import measure
-from saute.expected import duration, expected_seconds
+from saute.expected import TOGETHER, duration, expected_seconds
 from saute.experiment import Experiment
 from saute.page import EPISODES, page, read, table, verdicts
 from saute.plots import box_plot, save, training_curves
@@ -68,7 +69,8 @@ class Reproduce:
     train: bool = True
     """Whether to train what has not been trained; otherwise only rows whose runs are finished are tested."""
     jobs: Annotated[int, _as("N")] = 1
-    """How many trainings run at once, each in its own process; one alone keeps two cores busy."""
+    """How many trainings run at once, each in its own process, before anything is tested; on two cores 2 are somewhat faster
+    than one after another, more are not."""
     list: bool = False
     """List name, number of runs, expected time, state and content of every figure and table."""
 
@@ -90,11 +92,13 @@ def reproduce(options: Reproduce) -> None:
         names = whole if options.names == ("all",) else [nearest(n, every, "artifact") for n in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
+    if options.train and options.jobs > 1:
+        _train_together([name for name in names if name != THEORY], options)
     for name in names:
         if name == THEORY:
             _make_theory(options)
         else:
-            _make(name, ARTIFACTS[name], options)
+            _make(name, options)
     print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
 
 
@@ -124,9 +128,11 @@ def finished(run: pathlib.Path) -> bool:
     return (run / "seconds.json").exists()
 
 
-def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
+def _make(name: str, options: Reproduce) -> None:
+    artifact = ARTIFACTS[name]
     if options.train:
-        _train(name, artifact, options)
+        for run, one in _missing([name], options).items():
+            _finish(run, *one)
     groups, curves, rows = {}, {}, []
     for row in artifact.rows:
         experiment = scaled(row, options.scale)
@@ -155,21 +161,25 @@ def _make(name: str, artifact: Artifact, options: Reproduce) -> None:
         print(f"{verdict.word}: {sentence} ({verdict.reason})")
 
 
-def _train(name: str, artifact: Artifact, options: Reproduce) -> None:
-    """Every run of an artifact that is not finished, as many at once as there are jobs."""
+def _missing(names: Sequence[str], options: Reproduce) -> dict[pathlib.Path, tuple[str, Experiment]]:
+    """Every run of some artifacts that is not finished, and what to say when it begins."""
     missing: dict[pathlib.Path, tuple[str, Experiment]] = {}
-    for row in artifact.rows:
-        experiment = scaled(row, options.scale)
-        run = folder_of(experiment, options.runs)
-        if not finished(run):
-            missing.setdefault(run, (f"{name}: training {row.label}", experiment))
-    if options.jobs == 1:
-        for run, (what, experiment) in missing.items():
-            _finish(run, what, experiment)
-        return
+    for name in names:
+        for row in ARTIFACTS[name].rows:
+            experiment = scaled(row, options.scale)
+            run = folder_of(experiment, options.runs)
+            if not finished(run):
+                missing.setdefault(run, (f"{name}: training {row.label}", experiment))
+    return missing
+
+
+def _train_together(names: Sequence[str], options: Reproduce) -> None:
+    """As many trainings at once as there are jobs, the longest first, so that none is left to run alone at the end."""
+    missing = _missing(names, options)
+    longest = sorted(missing, key=lambda run: expected_seconds(missing[run][1]) or 0.0, reverse=True)
     # Fresh processes, because XLA's threads do not survive a fork.
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        for future in [pool.submit(_finish_quietly, run, *one) for run, one in missing.items()]:
+        for future in [pool.submit(_finish_quietly, run, *missing[run]) for run in longest]:
             future.result()
 
 
@@ -223,8 +233,10 @@ def _listing(options: Reproduce) -> str:
     lines.append(f"{THEORY:<26} {0:>4} {duration(SOLVING[options.scale]):>8}  {solved:<16} {TITLE}")
     lines += ["", "Times are those of training on two cores, measured (also beside another training) or else expected."]
     alone = sum(expected_seconds(one) or 0.0 for one in distinct.values())
-    together = f"One after another, the {len(distinct)} different runs are expected to take {duration(alone)}"
-    return "\n".join([*lines, f"{together}; those that several share are trained once."])
+    runs_of_all = f"The {len(distinct)} different runs are expected to take {duration(alone)} one after another"
+    return "\n".join(
+        [*lines, f"{runs_of_all}, {duration(alone / TOGETHER)} with --jobs 2; those that several share are trained once."]
+    )
 
 
 def _seconds(run: pathlib.Path, experiment: Experiment) -> float | None:

@@ -133,7 +133,12 @@ def best_return(rows: Iterable[Controlled], budget: float) -> float:
 def _known(learned: Sequence[Evidence], swings: Iterable[Controlled]) -> list[Evidence]:
     """Every learned policy once, at the budgets for which there is an optimum to hold it against."""
     solved = {row.budget for row in swings if row.violations == 0}
-    return [*{(one.run, one.budget): one for one in learned if one.budget in solved}.values()]
+    known: dict[tuple[str, float], Evidence] = {}
+    for one in learned:
+        if one.budget in solved:
+            # Figures that share a run name it differently; the first name says most.
+            known.setdefault((one.run, one.budget), one)
+    return [*known.values()]
 
 
 def _text(
