@@ -8,7 +8,7 @@ from saute.algos.pets import PetsSettings
 from saute.experiment import Experiment
 from saute.selection import Selection
 
-__all__ = ["TOGETHER", "duration", "expected_seconds"]
+__all__ = ["duration", "expected_seconds"]
 
 START = 10.0
 """Seconds until everything is compiled."""
@@ -22,8 +22,6 @@ UPDATE, SPEED = 0.6e-3, 1.2e11
 """Seconds of an update of soft actor-critic besides its matrix products, and their floating-point operations per second."""
 PLAN = 0.013
 """Seconds per planned step."""
-TOGETHER = 1.15
-"""How many times faster two trainings at once are than one after the other; benchmarks/bench_reproduce.py measures it."""
 
 
 def expected_seconds(experiment: Experiment) -> float | None:

@@ -20,7 +20,7 @@ from saute.cli import UserError
 from saute.commands import run_experiment
 from saute.envs import nearest
 from saute.evidence import measure
-from saute.expected import TOGETHER, duration, expected_seconds
+from saute.expected import duration, expected_seconds
 from saute.experiment import Experiment
 from saute.page import EPISODES, page, read, table, verdicts
 from saute.plots import box_plot, save, training_curves
@@ -69,8 +69,8 @@ class Reproduce:
     train: bool = True
     """Whether to train what has not been trained; otherwise only rows whose runs are finished are tested."""
     jobs: Annotated[int, _as("N")] = 1
-    """How many trainings run at once, each in its own process, before anything is tested; on two cores 2 are somewhat faster
-    than one after another, more are not."""
+    """How many trainings run at once, each in its own process, before anything is tested; one alone keeps two cores
+    busy."""
     list: bool = False
     """List name, number of runs, expected time, state and content of every figure and table."""
 
@@ -233,10 +233,8 @@ def _listing(options: Reproduce) -> str:
     lines.append(f"{THEORY:<26} {0:>4} {duration(SOLVING[options.scale]):>8}  {solved:<16} {TITLE}")
     lines += ["", "Times are those of training on two cores, measured (also beside another training) or else expected."]
     alone = sum(expected_seconds(one) or 0.0 for one in distinct.values())
-    runs_of_all = f"The {len(distinct)} different runs are expected to take {duration(alone)} one after another"
-    return "\n".join(
-        [*lines, f"{runs_of_all}, {duration(alone / TOGETHER)} with --jobs 2; those that several share are trained once."]
-    )
+    together = f"One after another, the {len(distinct)} different runs are expected to take {duration(alone)}"
+    return "\n".join([*lines, f"{together}; those that several share are trained once."])
 
 
 def _seconds(run: pathlib.Path, experiment: Experiment) -> float | None:
