@@ -11,7 +11,7 @@ from made_up import row
 from saute import judges
 from saute.artifacts import ARTIFACTS
 from saute.claims import CLAIMS, Claim, verdict
-from saute.evidence import evidence_from
+from saute.evidence import evidence_from, late_violations
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {
@@ -51,6 +51,22 @@ def test_each_judge_can_say_each_word_and_says_why(name: str) -> None:
 def test_every_judge_is_tested() -> None:
     used = {claim.judge.__name__ for group in CLAIMS.values() for claim in group}
     assert used <= CASES.keys()
+
+
+def test_violations_while_training_are_told_but_do_not_count() -> None:
+    judged = judges.often_violate([SAFE._replace(violated_late=0.195), BAD])
+    assert judged.word == "holds partly" and judged.reason.endswith(
+        "; of the episodes in the second half of training: a 19.5 %"
+    )
+
+
+def test_late_violations_are_those_of_all_episodes_in_the_second_half_of_training() -> None:
+    early, late = {"episodes": 10.0, "violation_rate": 1.0}, {"episodes": 10.0, "violation_rate": 0.5}
+    assert (
+        late_violations([[early], [early], [late, {"episodes": 30.0, "violation_rate": 0.1}], [late, {"episodes": 0.0}]])
+        == 0.26
+    )
+    assert late_violations([[{"episodes": 0.0}]]) is late_violations([[{}]]) is None
 
 
 def test_the_reason_has_the_count_and_the_bound() -> None:

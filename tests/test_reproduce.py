@@ -130,7 +130,6 @@ def laptop_seconds(runs: pathlib.Path) -> dict[pathlib.Path, float | None]:
     return seconds
 
 
-@pytest.mark.xfail(strict=True, reason="6.5 h are expected, 8 % too much")
 def test_everything_at_laptop_scale_is_expected_to_train_within_six_hours(tmp_path) -> None:
     assert sum(filter(None, laptop_seconds(tmp_path).values())) < 6 * 3600
 
@@ -150,14 +149,15 @@ def test_planners_are_tested_on_fewer_episodes() -> None:
 
 def test_settings_of_a_row_can_depend_on_the_scale() -> None:
     rows = {row.label: row for row in ARTIFACTS["sac-narrow"].rows}
-    names = ("Sauté SAC", "Sauté SAC 64×64", "Sauté SAC 256×256")
+    names = ("Sauté SAC", "Sauté SAC 256×256")
     laptop, paper = ([scaled(rows[name], scale) for name in names] for scale in ("laptop", "paper"))
     for experiments in (laptop, paper):
-        assert [one.learner.settings.hidden for one in experiments] == [(64, 64), (64, 64), (256, 256)]
-        narrow, wide = (dataclasses.replace(one.learner.settings, hidden=()) for one in experiments[1:])
-        assert narrow == wide and experiments[1].epochs == experiments[2].epochs
-    assert [one.epochs for one in laptop] == [200, 100, 100] and paper[0].epochs == 300
+        assert [one.learner.settings.hidden for one in experiments] == [(64, 64), (256, 256)]
+        narrow, wide = (dataclasses.replace(one.learner.settings, hidden=()) for one in experiments)
+        assert narrow == wide and experiments[0].epochs == experiments[1].epochs
+    assert (laptop[0].epochs, paper[0].epochs) == (200, 300)
     assert laptop[0] == scaled(ARTIFACTS["pendulum-sac"].rows[1], "laptop"), "figures share their runs"
+    assert paper[1] == scaled(ARTIFACTS["pendulum-sac"].rows[1], "paper"), "figures share their runs"
 
 
 def test_unknown_artifact_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

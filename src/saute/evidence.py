@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from saute.evaluate import Outcome
 from saute.stats import bootstrap, upper_bound
 
-__all__ = ["Evidence", "Seed", "Spread", "evidence_from", "measure"]
+__all__ = ["Evidence", "Seed", "Spread", "evidence_from", "late_violations", "measure"]
 
 
 class Spread(NamedTuple):
@@ -51,6 +51,8 @@ class Evidence(NamedTuple):
     epochs: int
     seconds: int | None
     """How long training took; None if it was interrupted, since nobody knows then."""
+    violated_late: float | None = None
+    """Share of the episodes in the second half of training, where policies act at random, that violated; None if not known."""
 
     @property
     def episodes(self) -> int:
@@ -82,7 +84,14 @@ def evidence_from(values: dict[str, Any]) -> Evidence:
 
 
 def measure(
-    label: str, budget: float, outcomes: Sequence[Outcome], *, run: str = "", epochs: int = 0, seconds: int | None = None
+    label: str,
+    budget: float,
+    outcomes: Sequence[Outcome],
+    *,
+    run: str = "",
+    epochs: int = 0,
+    seconds: int | None = None,
+    violated_late: float | None = None,
 ) -> Evidence:
     """The evidence in evaluated episodes, one outcome per seed."""
     return Evidence(
@@ -94,7 +103,15 @@ def measure(
         run,
         epochs,
         seconds,
+        violated_late,
     )
+
+
+def late_violations(curves: Sequence[Sequence[Mapping[str, float]]]) -> float | None:
+    """Σ violating episodes / Σ episodes over the second half of training, from its numbers by epoch and seed."""
+    late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch if seed.get("episodes")]
+    episodes = sum(seed["episodes"] for seed in late)
+    return sum(seed["violation_rate"] * seed["episodes"] for seed in late) / episodes if episodes else None
 
 
 def _spread(values: list[np.ndarray]) -> Spread:

@@ -60,8 +60,8 @@ def sometimes_violate(rows: Rows) -> Verdict:
 
 
 def often_violate(rows: Rows) -> Verdict:
-    """Holds if each row has at least 10 % of them."""
-    return Verdict(_counted([row.share >= REGULAR for row in rows]), _violations(rows))
+    """Holds if each row has at least 10 % of them; what was seen in training is told, but does not count."""
+    return Verdict(_counted([row.share >= REGULAR for row in rows]), _violations(rows) + _late(rows))
 
 
 def mostly_violate(rows: Rows) -> Verdict:
@@ -189,6 +189,11 @@ def _violations(rows: Rows) -> str:
         return f", in {sum(seed.violations > 0 for seed in row.seeds)} of {len(row.seeds)} seeds" if row.violations else ""
 
     return "violations: " + "; ".join(f"{row.label} {row.seen}{seeds(row)}" for row in rows)
+
+
+def _late(rows: Rows) -> str:
+    known = [f"{row.label} {100 * row.violated_late:.1f} %" for row in rows if row.violated_late is not None]
+    return f"; of the episodes in the second half of training: {'; '.join(known)}" if known else ""
 
 
 def _returns(rows: Rows) -> str:

@@ -31,6 +31,7 @@ class Preset(NamedTuple):
 SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
 FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
 FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02, kl_epochs=300), rate=7e-4, iterations=40)
+REACHER = Settings(minibatches=4, value_iterations=40, value_rate=5e-3)
 NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=800)
 GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=800)
 CAR = dataclasses.replace(GOAL, steps_per_epoch=4000, minibatches=3, target_kl=0.03, kl_epochs=600)
@@ -39,7 +40,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
     "fast": {
         "double_pendulum": Preset(800, NORMALISED),
-        "reacher": Preset(600),
+        "reacher": Preset(600, REACHER),
         "point": Preset(1200, GOAL, keepout=0.8, unsafe_reward=-0.2, validation=10_000),
         "car": Preset(600, CAR, keepout=0.8, unsafe_reward=-0.05),
     },
@@ -48,7 +49,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 SHORT = {
     "double_pendulum": Preset(400, dataclasses.replace(NORMALISED, kl_epochs=400)),
-    "reacher": Preset(200),
+    "reacher": Preset(400, REACHER),
     "point": Preset(500, dataclasses.replace(GOAL, kl_epochs=500)),
     "car": Preset(120, dataclasses.replace(CAR, kl_epochs=120)),
 }
@@ -57,10 +58,8 @@ SHORT = {
 CAR_CVAR = Preset(160, dataclasses.replace(CAR, steps_per_epoch=10_000, minibatches=6, kl_epochs=160))
 """CVaR-L learns of costs from the worst episode of an epoch alone: it needs more episodes in each, and more of them."""
 
-SAC = {
-    "paper": Preset(300, SacSettings(replay=60_000)),
-    "fast": Preset(200, SacSettings(hidden=(64, 64), batch=256, temperature_rate=5e-4, replay=60_000)),
-}
+FAST_SAC = SacSettings(hidden=(64, 64), batch=256, temperature_rate=5e-4, replay=60_000)
+SAC = {"paper": Preset(300, SacSettings(replay=60_000)), "fast": Preset(200, FAST_SAC)}
 """Epochs of 200 steps; the replay holds all of them."""
 
 MBPO = MbpoSettings()
