@@ -11,7 +11,7 @@ from made_up import row
 from saute import judges
 from saute.artifacts import ARTIFACTS
 from saute.claims import CLAIMS, Claim, verdict
-from saute.evidence import evidence_from, late_violations
+from saute.evidence import Late, evidence_from, late_episodes
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {
@@ -53,20 +53,24 @@ def test_every_judge_is_tested() -> None:
     assert used <= CASES.keys()
 
 
-def test_violations_while_training_are_told_but_do_not_count() -> None:
-    judged = judges.often_violate([SAFE._replace(violated_late=0.195), BAD])
-    assert judged.word == "holds partly" and judged.reason.endswith(
-        "; of the episodes in the second half of training: a 19.5 %"
-    )
+def test_what_was_seen_in_training_is_told_but_does_not_count() -> None:
+    rows = [SAFE._replace(late=Late(0.195, 31.0)), BAD]
+    often, kept = judges.often_violate(rows), judges.keep_on_average(rows)
+    assert (often.word, kept.word) == ("holds partly", "holds")
+    assert often.reason.endswith("; in the second half of training: a 19.5 %")
+    assert kept.reason.endswith("; in the second half of training: a 31.00")
 
 
-def test_late_violations_are_those_of_all_episodes_in_the_second_half_of_training() -> None:
-    early, late = {"episodes": 10.0, "violation_rate": 1.0}, {"episodes": 10.0, "violation_rate": 0.5}
-    assert (
-        late_violations([[early], [early], [late, {"episodes": 30.0, "violation_rate": 0.1}], [late, {"episodes": 0.0}]])
-        == 0.26
-    )
-    assert late_violations([[{"episodes": 0.0}]]) is late_violations([[{}]]) is None
+def test_late_episodes_are_all_those_of_the_second_half_of_training() -> None:
+    numbers = ((10.0, 1.0, 9.0), (10.0, 0.5, 2.0), (30.0, 0.1, 4.0))
+    early, late, more = ({"episodes": n, "violation_rate": rate, "cost": cost} for n, rate, cost in numbers)
+    assert late_episodes([[early], [early], [late, more], [late, {"episodes": 0.0}]]) == pytest.approx((0.26, 3.2))
+    assert late_episodes([[{"episodes": 0.0}]]) is late_episodes([[{}]]) is None
+
+
+def test_evidence_with_the_end_of_training_survives_its_file() -> None:
+    kept = SAFE._replace(late=Late(0.195, 31.0))
+    assert evidence_from(json.loads(json.dumps(kept.as_json()))) == kept
 
 
 def test_the_reason_has_the_count_and_the_bound() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from saute.evaluate import Outcome
 from saute.stats import bootstrap, upper_bound
 
-__all__ = ["Evidence", "Seed", "Spread", "evidence_from", "late_violations", "measure"]
+__all__ = ["Evidence", "Late", "Seed", "Spread", "evidence_from", "late_episodes", "measure"]
 
 
 class Spread(NamedTuple):
@@ -38,6 +38,13 @@ class Seed(NamedTuple):
     worst: float
 
 
+class Late(NamedTuple):
+    """Episodes in the second half of training, where policies act at random: how many of them violate, and their mean cost."""
+
+    share: float
+    cost: float
+
+
 class Evidence(NamedTuple):
     """All episodes of a row, held against the budget they were tested at."""
 
@@ -51,8 +58,8 @@ class Evidence(NamedTuple):
     epochs: int
     seconds: int | None
     """How long training took; None if it was interrupted, since nobody knows then."""
-    violated_late: float | None = None
-    """Share of the episodes in the second half of training, where policies act at random, that violated; None if not known."""
+    late: Late | None = None
+    """How training ended; None where that is not known."""
 
     @property
     def episodes(self) -> int:
@@ -75,12 +82,14 @@ class Evidence(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Plain values, that `evidence_from` takes."""
         nested = {"task_return": self.task_return._asdict(), "cost": self.cost._asdict()}
-        return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds]}
+        late = self.late and self.late._asdict()
+        return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds], "late": late}
 
 
 def evidence_from(values: dict[str, Any]) -> Evidence:
     spreads = {name: Spread(**values[name]) for name in ("task_return", "cost")}
-    return Evidence(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"])})
+    late = Late(**values["late"]) if values.get("late") else None
+    return Evidence(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"]), "late": late})
 
 
 def measure(
@@ -91,7 +100,7 @@ def measure(
     run: str = "",
     epochs: int = 0,
     seconds: int | None = None,
-    violated_late: float | None = None,
+    late: Late | None = None,
 ) -> Evidence:
     """The evidence in evaluated episodes, one outcome per seed."""
     return Evidence(
@@ -103,15 +112,17 @@ def measure(
         run,
         epochs,
         seconds,
-        violated_late,
+        late,
     )
 
 
-def late_violations(curves: Sequence[Sequence[Mapping[str, float]]]) -> float | None:
-    """Σ violating episodes / Σ episodes over the second half of training, from its numbers by epoch and seed."""
+def late_episodes(curves: Sequence[Sequence[Mapping[str, float]]]) -> Late | None:
+    """What all episodes of the second half of training came to, from its numbers by epoch and seed."""
     late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch if seed.get("episodes")]
-    episodes = sum(seed["episodes"] for seed in late)
-    return sum(seed["violation_rate"] * seed["episodes"] for seed in late) / episodes if episodes else None
+    weights = [seed["episodes"] for seed in late]
+    if not weights:
+        return None
+    return Late(*(float(np.average([seed[name] for seed in late], weights=weights)) for name in ("violation_rate", "cost")))
 
 
 def _spread(values: list[np.ndarray]) -> Spread:

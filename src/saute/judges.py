@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from saute.evidence import Evidence
+from saute.evidence import Evidence, Late
 
 __all__ = [
     "Rows",
@@ -61,7 +61,10 @@ def sometimes_violate(rows: Rows) -> Verdict:
 
 def often_violate(rows: Rows) -> Verdict:
     """Holds if each row has at least 10 % of them; what was seen in training is told, but does not count."""
-    return Verdict(_counted([row.share >= REGULAR for row in rows]), _violations(rows) + _late(rows))
+    return Verdict(
+        _counted([row.share >= REGULAR for row in rows]),
+        _violations(rows) + _late(rows, lambda late: f"{100 * late.share:.1f} %"),
+    )
 
 
 def mostly_violate(rows: Rows) -> Verdict:
@@ -77,9 +80,10 @@ def safer(rows: Rows) -> Verdict:
 
 
 def keep_on_average(rows: Rows) -> Verdict:
-    """Holds if each row's mean cost is within the budget."""
-    reasons = (f"{r.label} {r.cost.mean:.2f} [{r.cost.low:.2f}, {r.cost.high:.2f}] of {r.budget:g}" for r in rows)
-    return Verdict(_counted([row.cost.mean <= row.budget for row in rows]), f"mean cost: {'; '.join(reasons)}")
+    """Holds if each row's mean cost is within the budget; what it was in training is told, but does not count."""
+    numbers = (f"{r.label} {r.cost.mean:.2f} [{r.cost.low:.2f}, {r.cost.high:.2f}] of {r.budget:g}" for r in rows)
+    late = _late(rows, lambda late: f"{late.cost:.2f}")
+    return Verdict(_counted([row.cost.mean <= row.budget for row in rows]), f"mean cost: {'; '.join(numbers)}{late}")
 
 
 def earn_more(rows: Rows) -> Verdict:
@@ -191,9 +195,9 @@ def _violations(rows: Rows) -> str:
     return "violations: " + "; ".join(f"{row.label} {row.seen}{seeds(row)}" for row in rows)
 
 
-def _late(rows: Rows) -> str:
-    known = [f"{row.label} {100 * row.violated_late:.1f} %" for row in rows if row.violated_late is not None]
-    return f"; of the episodes in the second half of training: {'; '.join(known)}" if known else ""
+def _late(rows: Rows, told: Callable[[Late], str]) -> str:
+    known = [f"{row.label} {told(row.late)}" for row in rows if row.late]
+    return f"; in the second half of training: {'; '.join(known)}" if known else ""
 
 
 def _returns(rows: Rows) -> str:
