@@ -11,7 +11,7 @@ from made_up import row
 from saute import judges
 from saute.artifacts import ARTIFACTS
 from saute.claims import CLAIMS, Claim, verdict
-from saute.evidence import Late, evidence_from, late_episodes
+from saute.evidence import Late, evidence_from, late_epochs
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {
@@ -61,11 +61,11 @@ def test_what_was_seen_in_training_is_told_but_does_not_count() -> None:
     assert kept.reason.endswith("; in the second half of training: a 31.00")
 
 
-def test_late_episodes_are_all_those_of_the_second_half_of_training() -> None:
-    numbers = ((10.0, 1.0, 9.0), (10.0, 0.5, 2.0), (30.0, 0.1, 4.0))
+def test_the_end_of_training_is_the_mean_over_its_late_epochs_and_seeds() -> None:
+    numbers = ((10.0, 1.0, 9.0), (10.0, 0.5, 2.0), (30.0, 0.2, 5.0))
     early, late, more = ({"episodes": n, "violation_rate": rate, "cost": cost} for n, rate, cost in numbers)
-    assert late_episodes([[early], [early], [late, more], [late, {"episodes": 0.0}]]) == pytest.approx((0.26, 3.2))
-    assert late_episodes([[{"episodes": 0.0}]]) is late_episodes([[{}]]) is None
+    assert late_epochs([[early], [early], [late, more], [late, {"episodes": 0.0}]]) == pytest.approx((0.4, 3.0))
+    assert late_epochs([[{"episodes": 0.0}]]) is late_epochs([[{}]]) is None
 
 
 def test_evidence_with_the_end_of_training_survives_its_file() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from saute.evaluate import Outcome
 from saute.stats import bootstrap, upper_bound
 
-__all__ = ["Evidence", "Late", "Seed", "Spread", "evidence_from", "late_episodes", "measure"]
+__all__ = ["Evidence", "Late", "Seed", "Spread", "evidence_from", "late_epochs", "measure"]
 
 
 class Spread(NamedTuple):
@@ -39,9 +39,10 @@ class Seed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Episodes in the second half of training, where policies act at random: how many of them violate, and their mean cost."""
+    """The second half of training, where policies act at random, as its curves show it: means over epochs and seeds."""
 
     share: float
+    """Of violating episodes."""
     cost: float
 
 
@@ -116,13 +117,10 @@ def measure(
     )
 
 
-def late_episodes(curves: Sequence[Sequence[Mapping[str, float]]]) -> Late | None:
-    """What all episodes of the second half of training came to, from its numbers by epoch and seed."""
+def late_epochs(curves: Sequence[Sequence[Mapping[str, float]]]) -> Late | None:
+    """How training ended, from its numbers by epoch and seed; epochs in which no episode ended have none."""
     late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch if seed.get("episodes")]
-    weights = [seed["episodes"] for seed in late]
-    if not weights:
-        return None
-    return Late(*(float(np.average([seed[name] for seed in late], weights=weights)) for name in ("violation_rate", "cost")))
+    return Late(*(float(np.mean([seed[name] for seed in late])) for name in ("violation_rate", "cost"))) if late else None
 
 
 def _spread(values: list[np.ndarray]) -> Spread:

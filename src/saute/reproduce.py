@@ -19,7 +19,7 @@ from saute.checkpoint import write_atomically
 from saute.cli import UserError
 from saute.commands import run_experiment
 from saute.envs import nearest
-from saute.evidence import late_episodes, measure
+from saute.evidence import late_epochs, measure
 from saute.expected import duration, expected_seconds
 from saute.experiment import Experiment
 from saute.page import EPISODES, page, read, table, verdicts
@@ -143,7 +143,7 @@ def _make(name: str, options: Reproduce) -> None:
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
         curves[row.label] = read_metrics(run)
         seconds, epochs = json.loads((run / "seconds.json").read_text()), experiment.epochs or 0
-        late = late_episodes(curves[row.label])
+        late = late_epochs(curves[row.label])
         rows.append(measure(row.label, row.budget, outcomes, run=run.name, epochs=epochs, seconds=seconds, late=late))
     if not rows:
         print(f"{name}: nothing is trained yet")
