@@ -37,8 +37,9 @@ def test_conjugate_gradient_solves_exactly_in_n_iterations() -> None:
 def test_line_search_takes_the_first_acceptable_fraction_or_none() -> None:
     at, step = jnp.zeros(1), jnp.ones(1)
     for limit, fraction in ((2.0, 1.0), (0.7, 0.64), (0.0, 0.0)):
-        θ, taken = line_search(lambda θ: θ[0] <= limit, at, step, 0.8, 10)  # noqa: B023
-        assert θ[0] == pytest.approx(fraction) and taken == pytest.approx(fraction)
+        θ, taken = line_search(lambda θ: (θ[0] <= limit, 3 * θ[0]), at, step, 0.8, 10)  # noqa: B023
+        assert θ[0] == pytest.approx(fraction) and taken["step_fraction"] == pytest.approx(fraction)
+        assert taken["divergence"] == pytest.approx(3 * fraction), "of the step that was taken"
 
 
 def solve(g: np.ndarray, b: np.ndarray, c: float, δ: float) -> float:

@@ -32,6 +32,7 @@ from saute.vector import SauteVectorWrapper
 __all__ = ["ALGORITHMS", "METHODS", "Experiment", "algorithm_of", "environment_of", "selection_of"]
 
 ALGORITHMS = ("ppo", "trpo", "cpo", "sac", "mbpo", "pets")
+ON_POLICY = {"ppo", "trpo", "cpo"}
 MODEL_BASED = {"mbpo", "pets"}
 ENDLESS = {"pendulum", "reacher"}
 """Tasks whose episodes only end at the horizon, which is all that a learned model knows about ends."""
@@ -221,8 +222,11 @@ def environment_of(experiment: Experiment, mode: str = "train", num_envs: int | 
     if _native(experiment.env):
         env = TaskEnv(make_task(experiment.env, mode, **parameters))
         return sauted(env, **options) if "saute" in experiment.parts else env
-    envs = _vector(experiment.env, num_envs or experiment.envs, mode, **parameters)
-    return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs)
+    # MuJoCo steps a large batch faster than several small ones; users' environments would only be more, so theirs take turns.
+    together = experiment.env in TASKS and experiment.algo in ON_POLICY and mode == "train" and num_envs is None
+    seeds = experiment.seeds if together else 1
+    envs = _vector(experiment.env, num_envs or seeds * experiment.envs, mode, **parameters)
+    return HostEnvs(SauteVectorWrapper(envs, **options) if "saute" in experiment.parts else envs, seeds=seeds)
 
 
 def selection_of(experiment: Experiment) -> Selection | None:

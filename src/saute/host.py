@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -21,10 +21,12 @@ __all__ = ["HostEnvs"]
 class HostEnvs:
     """A vector environment that never resets itself: `reset`, `step` and `restart`, on float32 arrays.
 
-    `envs` is a `VectorEnv` with AutoresetMode.DISABLED, or a function that makes one environment; sautéed or not.
+    `envs` is a `VectorEnv` with AutoresetMode.DISABLED, or a function that makes one environment; sautéed or not. They serve
+    one seed of a training after the other or, for environments that are fast in large batches, all its `seeds` side by side,
+    each of which then has an equal part of them.
     """
 
-    def __init__(self, envs: VectorEnv | Callable[[], gym.Env], num_envs: int = 1, cost: str = "cost"):
+    def __init__(self, envs: VectorEnv | Callable[[], gym.Env], num_envs: int = 1, cost: str = "cost", seeds: int = 1):
         if not isinstance(envs, VectorEnv):
             envs = SyncVectorEnv([envs] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
         if envs.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
@@ -35,8 +37,11 @@ class HostEnvs:
         space = envs.single_observation_space
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"observations {space} are not a vector; flatten them with gymnasium.wrappers.FlattenObservation")
+        if not isinstance(seeds, int) or seeds < 1 or envs.num_envs % seeds:
+            raise ValueError(f"{envs.num_envs} environments cannot be parted among seeds={seeds!r}; make a multiple of it")
         self.envs = envs
         self.num_envs = envs.num_envs
+        self.seeds = seeds
         self.horizon = _horizon(envs)
         self.options = envs.options if isinstance(envs, SauteVectorWrapper) else None
         self.observation_space: spaces.Box = space
@@ -44,9 +49,9 @@ class HostEnvs:
         self._source = check_source(cost, 1, False)
         self._everyone = np.ones(self.num_envs, bool)
 
-    def reset(self, seed: int | None = None) -> np.ndarray:
-        """First observations of fresh episodes in all environments."""
-        return _single(self.envs.reset(seed=seed)[0])
+    def reset(self, seed: int | list[int] | None = None) -> np.ndarray:
+        """First observations of fresh episodes in all environments, seeded by one number, or by one each."""
+        return _single(self.envs.reset(seed=cast(Any, seed))[0])
 
     def restart(self, ended: np.ndarray) -> np.ndarray:
         """Observations after fresh episodes have begun in the environments that ended."""

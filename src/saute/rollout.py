@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -69,11 +70,14 @@ def collect(env: Env, act: Act, key: PRNGKeyArray, num_envs: int, steps: int) ->
 
 
 def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tuple[Transition, Episodes]:
-    """The same from Gymnasium environments, which we reset ourselves, after the transition has been recorded."""
-    start, key = jax.random.split(key)
+    """The same from Gymnasium environments, which we reset ourselves, after the transition has been recorded.
+
+    Several keys are those of several seeds side by side, each of which has an equal part of the environments, in turn; `act` is
+    given the observations of all and a key each.
+    """
+    start, act_keys = _host_keys(key, steps)
     stream, rows = begin_host(envs, start), []
-    for step_key in jax.random.split(key, steps):
-        act_key, _, _ = jax.random.split(step_key, 3)
+    for act_key in act_keys:
         action, extras = act(stream.obs, act_key)
         following, step, totals = advance_host(envs, stream, action)
         moved = Transition(stream.obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
@@ -82,9 +86,22 @@ def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tup
     return jax.tree.map(lambda *column: np.stack(column), *rows)
 
 
+@functools.partial(jax.jit, static_argnames="steps")
+def _host_keys(key: PRNGKeyArray, steps: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The key of the first reset and those of all actions, drawn as in `collect`; steps come first, then seeds."""
+    if key.ndim:
+        start, keys = jax.vmap(lambda one: _host_keys(one, steps))(key)
+        return start, keys.T
+    start, key = jax.random.split(key)
+    return start, jax.vmap(lambda step_key: jax.random.split(step_key, 3)[0])(jax.random.split(key, steps))
+
+
 def begin_host(envs: HostEnvs, key: PRNGKeyArray) -> Stream:
-    """Fresh episodes of Gymnasium environments, seeded by the key."""
-    obs = envs.reset(int(jax.random.randint(key, (), 0, 2**31 - 1)))
+    """Fresh episodes of Gymnasium environments, seeded by the key, or by several for equal parts of them."""
+    firsts = [int(jax.random.randint(one, (), 0, 2**31 - 1)) for one in key.reshape(-1)]
+    obs = envs.reset(
+        firsts[0] if len(firsts) == 1 else [first + i for first in firsts for i in range(envs.num_envs // len(firsts))]
+    )
     totals = _zeros(envs.num_envs, np.zeros((envs.num_envs, *envs.cost_shape), np.float32))
     return Stream(envs.state, obs, jax.tree.map(np.asarray, totals))
 

@@ -21,6 +21,7 @@ import numpy as np
 from saute.algos.mbpo import Mbpo, ModelBased
 from saute.algos.model_host import mbpo_host_epoch, pets_host_epoch
 from saute.algos.onpolicy import Algorithm, Learner, OnPolicy
+from saute.algos.onpolicy_host import Collector, host_collector
 from saute.algos.pets import Pets, Planning
 from saute.algos.sac import Sac, SoftActorCritic
 from saute.algos.sac_host import host_epoch
@@ -30,7 +31,7 @@ from saute.host import HostEnvs
 from saute.nets import normaliser
 from saute.policy import save_policies
 from saute.protocol import Episodes, Transition
-from saute.rollout import collect, collect_host
+from saute.rollout import collect
 from saute.selection import Epoch, Judge, Selection
 
 __all__ = ["Run", "TrainingError", "train"]
@@ -80,8 +81,14 @@ def train(
     bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
     if isinstance(bound, Planning) and out is not None:
         bound.policy.described()  # What cannot be saved is said now, not after the training.
+    if isinstance(env, HostEnvs) and env.seeds > 1 and (env.seeds != seeds or not isinstance(bound, OnPolicy)):
+        raise ValueError(
+            f"the environments are for {env.seeds} seeds of ppo, trpo or cpo side by side, not for {seeds} of "
+            f"{algorithm.name}; make them with HostEnvs(…, seeds=1)"
+        )
     limit = _limit(env, algorithm) if budget is None else budget
-    learners = _first_learners(bound, env, seeds, seed)
+    gather = host_collector(bound, env) if isinstance(bound, OnPolicy) and isinstance(env, HostEnvs) else None
+    learners = _first_learners(bound, env, gather, seeds, seed)
     epoch = compiled_epoch(bound, env, limit, learners[0])
     judge = None if selection is None else Judge(selection, bound)
     if judge is not None:
@@ -96,7 +103,9 @@ def train(
             while len(metrics) < epochs:
                 done = len(metrics)
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
-                learners, values = zip(*pool.map(epoch, learners, keys), strict=True)
+                bare = learners if judge is None else [state.learner for state in learners]
+                given = keys if gather is None else gather(bare, keys)
+                learners, values = zip(*pool.map(epoch, learners, given), strict=True)
                 fresh = [_as_floats(of_seed) for of_seed in values]
                 _check_finite(fresh, done, folder)
                 _add_cost_rates(metrics, fresh, env.horizon or 1)
@@ -118,7 +127,7 @@ def train(
     return Run(list(learners), metrics, bound, policies)
 
 
-def _first_learners(bound: Bound, env: Any, seeds: int, seed: int) -> Sequence[Any]:
+def _first_learners(bound: Bound, env: Any, gather: Collector | None, seeds: int, seed: int) -> Sequence[Any]:
     """One untrained learner per seed, with a normaliser from what its first policy sees if the settings ask for one."""
     init = jax.jit(bound.init)
     keys = [jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)]
@@ -127,24 +136,25 @@ def _first_learners(bound: Bound, env: Any, seeds: int, seed: int) -> Sequence[A
         return learners
     options = getattr(env, "options", None)
     budgets = options.constraints if options is not None and options.augment else 0
-    native = not isinstance(env, HostEnvs)
+    keys = [jax.random.fold_in(key, 1) for key in keys]
 
+    @jax.jit
     def measured(learner: Learner, key: Any) -> Any:
-        def act(obs: Any, key: Any) -> Any:
-            return bound.act(learner, obs, key)
+        batch, _ = collect(env, lambda obs, key: bound.act(learner, obs, key), key, 50, env.horizon)
+        return normaliser(batch.obs, budgets)
 
-        batch, _ = collect(env, act, key, 50, env.horizon) if native else collect_host(env, act, key, 100)
-        return normaliser(jnp.asarray(batch.obs), budgets)
-
-    measure = jax.jit(measured) if native else measured
-    return [
-        learner._replace(normaliser=measure(learner, jax.random.fold_in(key, 1)))
-        for learner, key in zip(learners, keys, strict=True)
-    ]
+    if gather is None:
+        normalisers = list(map(measured, learners, keys))
+    else:
+        normalisers = [normaliser(jnp.asarray(batch.obs), budgets) for batch, _ in gather(learners, keys, 100)]
+    return [learner._replace(normaliser=inputs) for learner, inputs in zip(learners, normalisers, strict=True)]
 
 
 def compiled_epoch(bound: Bound, env: Any, limit: float, example: Any) -> Epoch:
-    """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's."""
+    """Collect and learn: one compiled call for a JAX-native environment, a loop and a compiled call for Gymnasium's.
+
+    On-policy learners in Gymnasium's are given what a `Collector` has brought them, in place of a key.
+    """
     if not isinstance(bound, OnPolicy):
         replayed: Any = functools.partial(bound.epoch, env)
         if isinstance(env, HostEnvs):
@@ -165,13 +175,8 @@ def compiled_epoch(bound: Bound, env: Any, limit: float, example: Any) -> Epoch:
         return learner, {**metrics, **summary(episodes, limit), "finite": finite}
 
     if isinstance(env, HostEnvs):
-        steps = max(1, settings.steps_per_epoch // env.num_envs)
-        act, learning = jax.jit(bound.act), jax.jit(learn)
-
-        def on_host(learner: Learner, key: Any) -> tuple[Learner, dict[str, Any]]:
-            return learning(learner, *collect_host(env, lambda obs, k: act(learner, obs, k), key, steps))
-
-        return on_host
+        learning = jax.jit(learn)
+        return lambda learner, collected: learning(learner, *collected)
 
     num_envs = max(1, settings.steps_per_epoch // env.horizon)
     steps = settings.steps_per_epoch // num_envs

@@ -16,8 +16,9 @@ Vector = Float[Array, " parameters"]
 
 def fisher_product(divergence: Callable[[Vector], Float[Array, ""]], at: Vector, damping: float) -> Callable[[Vector], Vector]:
     """v ↦ (∇²KL + δI) v at the parameters where the divergence is zero."""
-    gradient = jax.grad(divergence)
-    return lambda v: jax.jvp(gradient, (at,), (v,))[1] + damping * v
+    # Linearised once, since every product is at the same parameters.
+    _, curvature = jax.linearize(jax.grad(divergence), at)
+    return lambda v: curvature(v) + damping * v
 
 
 def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iterations: int) -> Vector:
@@ -43,20 +44,23 @@ def shortened(step: Vector, divergence: Float[Array, ""], limit: Array | float) 
 
 
 def line_search(
-    acceptable: Callable[[Vector], Any], at: Vector, step: Vector, shrink: float, tries: int
-) -> tuple[Vector, Float[Array, ""]]:
-    """The first of at + βʲ step, j = 0, 1, …, that is acceptable, else no step; and the fraction βʲ that was taken."""
+    acceptable: Callable[[Vector], tuple[Any, Any]], at: Vector, step: Vector, shrink: float, tries: int
+) -> tuple[Vector, dict[str, Float[Array, ""]]]:
+    """The first of at + βʲ step, j = 0, 1, …, that is acceptable, else no step; with the fraction βʲ and its divergence.
+
+    `acceptable` tells whether parameters are, and their divergence, which so need not be computed again.
+    """
 
     def cond(carry: tuple[Any, ...]) -> Any:
-        j, found, _ = carry
+        j, found, *_ = carry
         return (j < tries) & ~found
 
     def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        j, _, _ = carry
+        j, *_ = carry
         fraction = shrink ** j.astype(step.dtype)
-        return j + 1, acceptable(at + fraction * step), fraction
+        return j + 1, *acceptable(at + fraction * step), fraction
 
-    start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros((), step.dtype))
-    _, found, fraction = jax.lax.while_loop(cond, body, start)
-    fraction = jnp.where(found, fraction, 0.0)
-    return at + fraction * step, fraction
+    zero = jnp.zeros((), step.dtype)
+    _, found, divergence, fraction = jax.lax.while_loop(cond, body, (jnp.zeros((), jnp.int32), jnp.zeros((), bool), zero, zero))
+    fraction, divergence = jnp.where(found, fraction, 0.0), jnp.where(found, divergence, 0.0)
+    return at + fraction * step, {"divergence": divergence, "step_fraction": fraction}

@@ -75,12 +75,13 @@ def cpo(
         if settings.minibatches > 1:
             step = shortened(step, divergence(θ + step), δ)
 
-        def acceptable(θ_new: Array) -> Array:
+        def acceptable(θ_new: Array) -> tuple[Array, Array]:
             better = (surrogate(θ_new, data.advantage) >= before) | (case <= 1)
             cheaper = surrogate(θ_new, data.cost_advantage) - cost_before <= jnp.maximum(-c, 0.0)
-            return (divergence(θ_new) <= δ) & better & cheaper
+            diverged = divergence(θ_new)
+            return (diverged <= δ) & better & cheaper, diverged
 
-        θ_new, fraction = line_search(acceptable, θ, step, shrink, tries)
-        return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction, "case": case}
+        θ_new, metrics = line_search(acceptable, θ, step, shrink, tries)
+        return unravel(θ_new), state, {**metrics, "case": case}
 
     return Algorithm("cpo", settings, constraints.none(), improve, lambda parameters: (), limit)

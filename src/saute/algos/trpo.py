@@ -38,11 +38,12 @@ def trpo(
         if settings.minibatches > 1:
             step = shortened(step, divergence(θ + step), δ)
 
-        def acceptable(θ_new: Array) -> Array:
-            return (divergence(θ_new) <= δ) & (surrogate(θ_new, data.objective) >= before)
+        def acceptable(θ_new: Array) -> tuple[Array, Array]:
+            diverged = divergence(θ_new)
+            return (diverged <= δ) & (surrogate(θ_new, data.objective) >= before), diverged
 
-        θ_new, fraction = line_search(acceptable, θ, step, shrink, tries)
-        return unravel(θ_new), state, {"divergence": divergence(θ_new), "step_fraction": fraction}
+        θ_new, metrics = line_search(acceptable, θ, step, shrink, tries)
+        return unravel(θ_new), state, metrics
 
     return Algorithm("trpo", settings, constraint or constraints.none(), improve, lambda parameters: ())
 
