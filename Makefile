@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml
 
 # Five seeds with and without the budget, what fresh episodes prove about them, a box plot and a film.
 demo: setup
+	rm -rf runs/demo
 	$(BIN)/saute train pendulum --preset fast --out runs/demo/saute
 	$(BIN)/saute train pendulum --preset fast --method vanilla --out runs/demo/vanilla
 	$(BIN)/saute evaluate runs/demo/vanilla runs/demo/saute --episodes 1000

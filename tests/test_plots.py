@@ -80,6 +80,13 @@ def test_curves_show_mean_and_range_of_the_seeds() -> None:
     assert labels == ["a (mean and min–max of 3 seeds)", "b (1 seed)", "budget"]
 
 
+def test_curves_of_longer_epochs_go_further() -> None:
+    figure = training_curves({"a": curves(), "b": curves()}, steps_per_epoch={"a": 4000, "b": 10_000})
+    for axis in figure.axes:
+        assert [list(line.get_xdata()) for line in axis.lines[:2]] == [[4e3, 8e3, 12e3, 16e3], [1e4, 2e4, 3e4, 4e4]]
+        assert axis.get_xlabel() == "steps of each seed" and axis.xaxis.get_major_formatter()(40_000) == "40k"
+
+
 def test_a_metric_that_a_run_lacks_has_no_panel() -> None:
     old = curves(names=("task_return", "cost", "worst_cost"))
     figure = training_curves({"new": curves(), "old": old})

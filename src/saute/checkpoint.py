@@ -61,7 +61,10 @@ def restore(template: Any, arrays: dict[str, np.ndarray], path: Any = "the check
     expected = _named(template)
     if expected.keys() != arrays.keys():
         odd = sorted(expected.keys() ^ arrays.keys())[:3]
-        raise CheckpointError(f"{path} belongs to another configuration: {odd} do not match; use the run's own config.json")
+        raise CheckpointError(
+            f"{path} belongs to another configuration, or to another version of saute: {odd} do not match; use the run's own "
+            "config.json, or train anew in another folder"
+        )
     for name, leaf in expected.items():
         if leaf.shape != arrays[name].shape or leaf.dtype != arrays[name].dtype:
             found = f"{arrays[name].dtype}{arrays[name].shape}"

@@ -160,6 +160,12 @@ class Experiment:
         return Experiment(**values | {"learner": learner})
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Steps of each seed in an epoch."""
+        learner = self.learner or preset_of(self.preset, self.env, self.algo, self.method)
+        return learner.settings.steps_per_epoch
+
+    @property
     def parts(self) -> set[str]:
         """The methods that are combined, as in saute+lagrangian."""
         return set(self.method.split("+"))

@@ -64,12 +64,20 @@ def box_plot(groups: Groups, budget: float | None = None, *, title: str = "") ->
     return figure
 
 
-def training_curves(runs: Mapping[str, Metrics], budget: float | None = None, *, title: str = "") -> Figure:
+def training_curves(
+    runs: Mapping[str, Metrics],
+    budget: float | None = None,
+    *,
+    steps_per_epoch: Mapping[str, int] | None = None,
+    title: str = "",
+) -> Figure:
     """Mean return, mean cost, largest cost and cost rate of every epoch: the mean over seeds, in a band from least to greatest.
 
     The cost rate is the cumulative training cost per step times the horizon (Ray et al. 2019); a panel whose metric is missing
-    in one of the runs is left out.
+    in one of the runs is left out. Given the steps of an epoch, of each run, its curves are over the steps of a seed.
     """
+    from matplotlib.ticker import EngFormatter
+
     tables = {name: {metric: _table(epochs, metric, name) for metric in CURVES} for name, epochs in _filled(runs).items()}
     shown = [metric for metric in CURVES if all(table[metric] is not None for table in tables.values())]
     if not shown:
@@ -78,11 +86,14 @@ def training_curves(runs: Mapping[str, Metrics], budget: float | None = None, *,
     for axis, metric in zip(axes, shown, strict=True):
         for (name, table), (colour, line) in zip(tables.items(), _styles(), strict=False):
             values: Any = table[metric]
-            epochs, seeds = np.arange(1, len(values) + 1), values.shape[1]
+            x = np.arange(1, len(values) + 1) * (1 if steps_per_epoch is None else steps_per_epoch[name])
+            seeds = values.shape[1]
             label = f"{name} (mean and min–max of {seeds} seeds)" if seeds > 1 else f"{name} (1 seed)"
-            axis.plot(epochs, values.mean(1), color=colour, linestyle=line, label=label)
-            axis.fill_between(epochs, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
-        axis.set(xlabel="epoch", ylabel=CURVES[metric])
+            axis.plot(x, values.mean(1), color=colour, linestyle=line, label=label)
+            axis.fill_between(x, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
+        axis.set(xlabel="epoch" if steps_per_epoch is None else "steps of each seed", ylabel=CURVES[metric])
+        if steps_per_epoch is not None:
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         if metric != "task_return":
             _budget_line(axis, budget)
     _legend(figure, axes[-1])

@@ -123,8 +123,10 @@ def plot(options: Plot) -> None:
         raise UserError(f"--out {options.out} has to end in .png, .svg or .pdf, which decides the format")
     budget = _common_budget(options.runs, options.budget, needed=False)
     if options.kind == "curves":
+        metrics = {name: read_metrics(run) for run, name in names.items()}
+        steps = {name: read_experiment(run).steps_per_epoch for run, name in names.items()}
         with _reported(options.runs[0]):
-            figure = training_curves({name: read_metrics(run) for run, name in names.items()}, budget)
+            figure = training_curves(metrics, budget, steps_per_epoch=steps)
     else:
         draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
         groups = {}

@@ -133,7 +133,7 @@ def _make(name: str, options: Reproduce) -> None:
     if options.train:
         for run, one in _missing([name], options).items():
             _finish(run, *one)
-    groups, curves, rows = {}, {}, []
+    groups, curves, steps, rows = {}, {}, {}, []
     for row in artifact.rows:
         experiment = scaled(row, options.scale)
         run = folder_of(experiment, options.runs)
@@ -141,7 +141,7 @@ def _make(name: str, options: Reproduce) -> None:
             continue
         _, outcomes = outcomes_of(run, episodes_of(row, options.episodes), 1_000_000, row.budget)
         groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
-        curves[row.label] = read_metrics(run)
+        curves[row.label], steps[row.label] = read_metrics(run), experiment.steps_per_epoch
         seconds, epochs = json.loads((run / "seconds.json").read_text()), experiment.epochs or 0
         late = late_epochs(curves[row.label])
         rows.append(measure(row.label, row.budget, outcomes, run=run.name, epochs=epochs, seconds=seconds, late=late))
@@ -153,7 +153,7 @@ def _make(name: str, options: Reproduce) -> None:
     budgets = {row.budget for row in artifact.rows}
     budget = budgets.pop() if len(budgets) == 1 else None
     save(box_plot(groups, budget), place / "box.png")
-    save(training_curves(curves, budget), place / "curves.png")
+    save(training_curves(curves, budget, steps_per_epoch=steps), place / "curves.png")
     content = json.dumps([row.as_json() for row in rows], indent=1, ensure_ascii=False)
     write_atomically(place / "numbers.json", f"{content}\n".encode())
     known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
