@@ -13,11 +13,12 @@ from gymnasium.vector import AutoresetMode
 
 import saute
 from saute.algos.onpolicy import OnPolicy, Settings
+from saute.algos.onpolicy_host import host_collector
 from saute.algos.sac import sac
 from saute.algos.trpo import trpo
 from saute.experiment import Experiment, environment_of
 from saute.host import HostEnvs
-from saute.training import Run, train
+from saute.training import train
 
 SMALL = Settings(hidden=(16, 16), steps_per_epoch=60, value_iterations=5, minibatches=2, normalise=True)
 
@@ -28,26 +29,27 @@ def pendulums(num_envs: int, seeds: int) -> HostEnvs:
     return HostEnvs(saute.SauteVectorWrapper(made, saute.uniform(0.5, 3.0)), seeds=seeds)
 
 
-def assert_same(a: Run, b: Run) -> None:
-    assert a.metrics == b.metrics
-    for x, y in zip(jax.tree.leaves(a.learners), jax.tree.leaves(b.learners), strict=True):
+def assert_same(a: Any, b: Any) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
-def test_side_by_side_is_one_after_the_other() -> None:
-    joint = train(trpo(settings=SMALL), pendulums(9, 3), seeds=3, epochs=3)
-    apart = train(trpo(settings=SMALL), pendulums(3, 1), seeds=3, epochs=3)
-    assert_same(joint, apart)
-    assert joint.metrics[0][0] != joint.metrics[0][1], "seeds differ"
-    alone = train(trpo(settings=SMALL), pendulums(3, 1), seeds=1, epochs=3, seed=1)
-    assert alone.metrics == [[of_seeds[1]] for of_seeds in joint.metrics]
+def test_training_side_by_side_is_training_one_after_the_other() -> None:
+    joint, apart = (train(trpo(settings=SMALL), envs, seeds=3, epochs=2) for envs in (pendulums(9, 3), pendulums(3, 1)))
+    assert joint.metrics == apart.metrics and joint.metrics[0][0] != joint.metrics[0][1]
+    assert_same(joint.learners, apart.learners)
 
 
-def test_the_car_trains_all_seeds_in_one_batch_and_users_environments_do_not() -> None:
+def test_the_car_steps_all_seeds_in_one_batch_and_users_environments_do_not() -> None:
     experiment = Experiment("car", seeds=2, envs=3).checked()
     joint, apart = environment_of(experiment), environment_of(experiment, num_envs=3)
     assert (joint.seeds, joint.num_envs, apart.seeds) == (2, 6, 1)
-    assert_same(*(train(trpo(settings=SMALL), envs, seeds=2, epochs=2) for envs in (joint, apart)))
+    bound = trpo(settings=SMALL).bind(joint.observation_space, joint.action_space)
+    keys = [jax.random.key(7), jax.random.key(8)]
+    learners = [bound.init(key) for key in keys]
+    first, second = (host_collector(bound, envs)(learners, keys) for envs in (joint, apart))
+    assert first[0][0].obs.shape == (20, 3, 57) and len(first) == 2
+    assert_same(first, second)
     assert environment_of(experiment, "test").seeds == 1
     users = Experiment("saute/SafePendulum-v0", budget=30.0, seeds=2, envs=3).checked()
     for other in (dataclasses.replace(experiment, algo="sac"), users):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
+import subprocess
+import sys
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -86,9 +90,9 @@ def test_jobs_train_all_figures_together_the_longest_first(tmp_path, monkeypatch
     begun: list[pathlib.Path] = []
 
     class Pool(contextlib.nullcontext):
-        def __init__(self, jobs: int, context: object):
+        def __init__(self, jobs: int, context: object, initializer: object):
             super().__init__(self)
-            assert jobs == 2
+            assert jobs == 2 and initializer is reproduce.end_with_parent
 
         def submit(self, work, run, what, experiment) -> Future[None]:
             begun.append(run)
@@ -106,6 +110,28 @@ def test_jobs_train_all_figures_together_the_longest_first(tmp_path, monkeypatch
     assert len(experiments) == 11 and len(begun) == len(set(begun)) == 10 and set(begun) == set(seconds)
     assert [seconds[run] for run in begun] == sorted(seconds.values(), reverse=True)
     assert made == names, "tested once all is trained"
+
+
+def test_workers_die_with_a_killed_parent(tmp_path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import multiprocessing, os, time\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from saute.reproduce import end_with_parent\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), end_with_parent)\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    pool.submit(time.sleep, 600).result()\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)  # it lives
+        parent.kill()
+    deadline = time.monotonic() + 20
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(worker, 0)
+            time.sleep(0.1)
 
 
 def test_without_training_only_finished_runs_are_tested(tmp_path, monkeypatch, capsys) -> None:

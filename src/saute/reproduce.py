@@ -8,7 +8,9 @@ import hashlib
 import io
 import json
 import multiprocessing
+import os
 import pathlib
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -179,9 +181,19 @@ def _train_together(names: Sequence[str], options: Reproduce) -> None:
     missing = _missing(names, options)
     longest = sorted(missing, key=lambda run: expected_seconds(missing[run][1]) or 0.0, reverse=True)
     # Fresh processes, because XLA's threads do not survive a fork.
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), end_with_parent) as pool:
         for future in [pool.submit(_finish_quietly, run, *missing[run]) for run in longest]:
             future.result()
+
+
+def end_with_parent() -> None:
+    """Lets a worker die with the process that began it, however that ends; what it trains goes on from its checkpoint."""
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _finish(run: pathlib.Path, what: str, experiment: Experiment) -> None:
