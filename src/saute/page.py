@@ -105,7 +105,8 @@ and their episodes. "The paper" has what was printed: task (mean ± std), then s
 a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return. Training
 times are those on the clock; a training that ran beside another one (`--jobs 2`) took longer than it would have alone.
 
-A verdict is computed from the numbers, by the judge that `saute.claims` pairs with the sentence."""
+A verdict is computed from the numbers, by the judge that `saute.claims` pairs with the sentence; causes of what does not hold
+are in `docs/differences.md`."""
 
 
 def _command(name: str, scale: str, rows: Rows) -> str:
