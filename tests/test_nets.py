@@ -1,4 +1,4 @@
-"""Normalised observations: what is taken out, what stays, and that the exported policy absorbs it exactly."""
+"""Nets on any batch; normalised observations: what is taken out, what stays, and that exported policies absorb it exactly."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from saute.algos.onpolicy import Settings
 from saute.evaluate import evaluate
 from saute.nets import init_mlp, mlp, normaliser, policy_for
 from saute.training import train
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 4), (0,)])
+def test_a_net_takes_any_batch_and_gives_each_row_what_numpy_gives_it(batch: tuple[int, ...]) -> None:
+    net = init_mlp(jax.random.key(0), (5, 8, 2))
+    x = np.random.default_rng(0).normal(size=(*batch, 5)).astype(np.float32)
+    expected = np.tanh(x @ net[0].weight + net[0].bias) @ net[1].weight + net[1].bias
+    assert mlp(net, x).shape == (*batch, 2)
+    np.testing.assert_allclose(mlp(net, x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_normaliser_takes_out_mean_and_deviation_but_not_of_the_budget() -> None:

@@ -74,7 +74,7 @@ class Experiment:
     seed: int = 0
     """The first seed; the others count on."""
     envs: int = 20
-    """Environments side by side, for those that are not JAX-native; mbpo and pets step one."""
+    """Environments of a seed side by side, for those that are not JAX-native; mbpo and pets step one."""
     learner: Preset | None = None
     """The settings behind the preset's name, filled in by `checked`, so that a run folder does not depend on the name."""
 

@@ -45,7 +45,7 @@ def mlp(
     rows = x.reshape(-1, x.shape[-1])
     for layer in net[:-1]:
         rows = activation(rows @ layer.weight + layer.bias)
-    return (rows @ net[-1].weight + net[-1].bias).reshape(*x.shape[:-1], -1)
+    return (rows @ net[-1].weight + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
 
 
 class Normaliser(NamedTuple):

@@ -244,7 +244,7 @@ def _listing(options: Reproduce) -> str:
         lines.append(f"{name:<26} {len(runs):>4} {time:>8}  {state:<16} {artifact.title}")
     solved = "reproduced" if (options.out / options.scale / THEORY / "numbers.json").exists() else "not begun"
     lines.append(f"{THEORY:<26} {0:>4} {duration(SOLVING[options.scale]):>8}  {solved:<16} {TITLE}")
-    lines += ["", "Times are those of training on two cores, measured (also beside another training) or else expected of slow ones."]
+    lines += ["", "Times are those of training on two cores, measured (also beside another training) or expected of slow ones."]
     alone = sum(expected_seconds(one) or 0.0 for one in distinct.values())
     together = f"One after another, the {len(distinct)} different runs are expected to take {duration(alone)}"
     return "\n".join([*lines, f"{together}; those that several share are trained once."])
