@@ -229,6 +229,21 @@ def test_another_budget_is_seen_relative_to_the_one_of_training(env: str) -> Non
     assert runs._at_budget(bare, 12.0) is bare
 
 
+def test_a_budget_that_training_never_began_with_is_warned_of(run, monkeypatch, capsys) -> None:
+    quickly(monkeypatch)
+    assert main(["certify", "run", "--episodes", "40", "--budget", "300"]) == 0
+    assert capsys.readouterr().err == "warning: no episode of run's training began with a budget of 300, only with 30\n"
+
+    def warned(budget: float, **options: Any) -> str:
+        runs._warn_of_unseen(run, Experiment("pendulum", budget=30.0, **options), budget)
+        return capsys.readouterr().err
+
+    assert warned(30.0) == warned(5.0, lowest_budget=5.0) == "" and "of 4.5, only with 5 to 30" in warned(
+        4.5, lowest_budget=5.0
+    )
+    assert warned(300.0, method="vanilla") == warned(300.0, augment=False) == "", "they do not see it"
+
+
 def test_a_budget_can_be_chosen(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     quickly(monkeypatch)
     copy(run, "none", budget=None, method="vanilla")

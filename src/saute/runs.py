@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,6 +94,7 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | Non
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     policies = _policies(run, bound.policy, experiment.seeds)
     if budget is not None:
+        _warn_of_unseen(run, experiment, budget)
         env, experiment = _at_budget(env, budget), dataclasses.replace(experiment, budget=budget)
     size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
     test = evaluator(bound.policy, env, size)
@@ -125,6 +127,17 @@ def _policies(run: pathlib.Path, policy: Any, seeds: int) -> list[Any]:
     except CheckpointError as problem:
         raise UserError(f"{problem} (is the run finished? continue it with saute resume {run})") from None
     return [restored[str(i)] for i in range(seeds)]
+
+
+def _warn_of_unseen(run: pathlib.Path, experiment: Experiment, budget: float) -> None:
+    """A policy that sees its budget knows those of its training; what it does with others has to be tested."""
+    highest = experiment.budget
+    if highest is None or "saute" not in experiment.parts or not experiment.augment:
+        return
+    lowest = highest if experiment.lowest_budget is None else experiment.lowest_budget
+    if not lowest <= budget <= highest:
+        known = f"{highest:g}" if lowest == highest else f"{lowest:g} to {highest:g}"
+        print(f"warning: no episode of {run}'s training began with a budget of {budget:g}, only with {known}", file=sys.stderr)
 
 
 def _at_budget(env: Any, budget: float) -> Any:
