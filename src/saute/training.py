@@ -75,21 +75,13 @@ def train(
     The last policies are kept or, with a `selection`, those on the way that are best in validation. `files` are put into the
     folder, by name, once it is sure that nobody else trains there.
     """
-    for name, number in (("seeds", seeds), ("epochs", epochs)):
-        if not isinstance(number, int) or number < 1:
-            raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
+    _check_numbers(algorithm, env, seeds, epochs)
     bound = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None))
     if isinstance(bound, Planning) and out is not None:
         bound.policy.described()  # What cannot be saved is said now, not after the training.
-    if isinstance(env, HostEnvs) and env.seeds > 1 and (env.seeds != seeds or not isinstance(bound, OnPolicy)):
-        raise ValueError(
-            f"the environments are for {env.seeds} seeds of ppo, trpo or cpo side by side, not for {seeds} of "
-            f"{algorithm.name}; make them with HostEnvs(…, seeds=1)"
-        )
-    limit = _limit(env, algorithm) if budget is None else budget
     gather = host_collector(bound, env) if isinstance(bound, OnPolicy) and isinstance(env, HostEnvs) else None
     learners = _first_learners(bound, env, gather, seeds, seed)
-    epoch = compiled_epoch(bound, env, limit, learners[0])
+    epoch = compiled_epoch(bound, env, _limit(env, algorithm) if budget is None else budget, learners[0])
     judge = None if selection is None else Judge(selection, bound)
     if judge is not None:
         learners, epoch = [judge.begin(learner) for learner in learners], functools.partial(judge.epoch, epoch=epoch)
@@ -125,6 +117,18 @@ def train(
         if folder is not None:
             save_policies(folder / "policy.safetensors", policies, env, bound.policy, {"epochs": epochs})
     return Run(list(learners), metrics, bound, policies)
+
+
+def _check_numbers(algorithm: Algorithm | Sac | Mbpo | Pets, env: Any, seeds: int, epochs: int) -> None:
+    for name, number in (("seeds", seeds), ("epochs", epochs)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
+    sides = env.seeds if isinstance(env, HostEnvs) else 1
+    if sides > 1 and (sides != seeds or not isinstance(algorithm, Algorithm)):
+        raise ValueError(
+            f"the environments are for {sides} seeds of ppo, trpo or cpo side by side, not for {seeds} of "
+            f"{algorithm.name}; make them with HostEnvs(…, seeds=1)"
+        )
 
 
 def _first_learners(bound: Bound, env: Any, gather: Collector | None, seeds: int, seed: int) -> Sequence[Any]:
