@@ -2,7 +2,7 @@
 
     python benchmarks/bench_envs.py
 
-"ours" is what training runs: `saute.rollout.collect` with random actions and resets, compiled, float32, one thread per core.
+"ours" is what training runs: `saute.learn.drive.collect` with random actions and resets, compiled, float32, one thread per core.
 To reach on two cores: pendulum ≥ 300 × Gymnasium's loop, double pendulum and reacher ≥ 100 ×, Point ≥ 20 × mujoco.rollout,
 Car ≥ 0.8 × mujoco.rollout and ≥ 8 × a Python loop with sensors; compilation ≤ 10 s per task.
 """
@@ -23,7 +23,7 @@ from mujoco.rollout import Rollout
 from timing import rates, report
 
 import saute
-from saute.rollout import collect
+from saute.learn.drive import collect
 
 CORES = len(os.sched_getaffinity(0))
 POOL = ThreadPoolExecutor(CORES)

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from timing import rates, report
 
 from saute.algos.onpolicy_host import host_collector
-from saute.experiment import Experiment, algorithm_of, environment_of
+from saute.runs.config import Experiment, algorithm_of, environment_of
 
 SEEDS, EACH, STEPS = 5, 20, 40
 

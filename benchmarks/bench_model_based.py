@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import saute
 from saute.algos.mbpo import mbpo
 from saute.algos.pets import pets
-from saute.presets import preset_of
+from saute.runs.presets import preset_of
 
 SEEDS, CORES = 5, len(os.sched_getaffinity(0))
 

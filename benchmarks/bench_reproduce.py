@@ -20,11 +20,11 @@ from concurrent.futures import ProcessPoolExecutor
 
 from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import Settings
-from saute.artifacts import ARTIFACTS
-from saute.expected import duration, expected_seconds
-from saute.experiment import Experiment, algorithm_of, environment_of, selection_of
-from saute.reproduce import folder_of, scaled
-from saute.training import train
+from saute.paper.durations import duration, expected_seconds
+from saute.paper.figures import ARTIFACTS
+from saute.paper.reproduce import folder_of, scaled
+from saute.runs.config import Experiment, algorithm_of, environment_of, selection_of
+from saute.runs.loop import train
 
 LIMIT = 6 * 3600.0
 SECONDS, EPOCHS = 15.0, 3

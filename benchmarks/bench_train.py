@@ -27,8 +27,8 @@ from timing import rates, report
 
 import saute
 from saute.algos.onpolicy import fit
-from saute.rollout import collect
-from saute.training import compiled_epoch
+from saute.learn.drive import collect
+from saute.runs.loop import compiled_epoch
 
 SEEDS, STEPS = 5, 4000
 CORES = len(os.sched_getaffinity(0))

@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import saute
 from saute.algos.sac import SacSettings
-from saute.evaluate import Outcome, evaluate
-from saute.host import HostEnvs
-from saute.stats import upper_bound
+from saute.envs.from_gym import HostEnvs
+from saute.evidence.stats import upper_bound
+from saute.runs.evaluate import Outcome, evaluate
 
 LIMIT, BUDGET, UNSAFE_REWARD, HORIZON = 1.0, 10.0, -0.5, 200
 SETTINGS = SacSettings(

@@ -8,11 +8,11 @@ import sys
 
 import numpy as np
 
-from saute import pretrained
-from saute.checkpoint import CheckpointError, load
-from saute.cli import UserError
-from saute.policy import load_policy
-from saute.runs import read_experiment
+from saute.cli.main import UserError
+from saute.runs import pretrained
+from saute.runs.checkpoint import CheckpointError, load
+from saute.runs.folder import read_experiment
+from saute.runs.policy import load_policy
 
 FILES = ("config.json", "policy.safetensors")
 LARGEST = 2_000_000

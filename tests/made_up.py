@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from saute.evaluate import Outcome
-from saute.evidence import Evidence, measure
+from saute.paper.measured import Evidence, measure
+from saute.runs.evaluate import Outcome
 
 
 def row(label: str = "it", violations: int = 0, value: float = 100.0, cost: float = 10.0, std: float = 1.0) -> Evidence:

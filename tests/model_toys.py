@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from saute.protocol import Step
+from saute.core.protocol import Step
 
 GOAL, HAZARD = 1.0, 0.6
 

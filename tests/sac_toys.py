@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from saute.host import HostEnvs
-from saute.protocol import Step
+from saute.core.protocol import Step
+from saute.envs.from_gym import HostEnvs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import saute
-from saute import runs
-from saute.certificate import certify
-from saute.cli import main
-from saute.evaluate import Outcome
-from saute.experiment import Experiment, environment_of
-from saute.stats import bootstrap, cvar, upper_bound
+from saute.cli.main import main
+from saute.evidence.certificate import certify
+from saute.evidence.stats import bootstrap, cvar, upper_bound
+from saute.runs import folder as runs
+from saute.runs.config import Experiment, environment_of
+from saute.runs.evaluate import Outcome
 
 COSTS = np.random.default_rng(0).gamma(5.0, 3.0, (3, 400))
 RETURNS = np.random.default_rng(1).normal(100.0, 5.0, (3, 400))
@@ -127,7 +127,7 @@ class Missing:
         if name.split(".")[0] in {"jax", "mujoco", "matplotlib", "torch", "safetensors", "tyro"}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-from saute.certificate import certify
+from saute.evidence.certificate import certify
 assert "scipy" not in sys.modules
 print(certify([1.0] * 500, 30.0, returns=[2.0] * 500).statement)
 """

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from saute.checkpoint import CheckpointError, load, newest, restore, save, write_atomically
-from saute.nets import Layer
+from saute.learn.nets import Layer
+from saute.runs.checkpoint import CheckpointError, load, newest, restore, save, write_atomically
 
 TREE = {
     "net": (Layer(jnp.arange(6.0).reshape(2, 3), jnp.zeros(3)), Layer(jnp.ones((3, 1)), jnp.full(1, jnp.nan))),

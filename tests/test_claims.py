@@ -8,10 +8,10 @@ import re
 import pytest
 from made_up import row
 
-from saute import judges
-from saute.artifacts import ARTIFACTS
-from saute.claims import CLAIMS, Claim, verdict
-from saute.evidence import Late, evidence_from, late_epochs
+from saute.paper import judges
+from saute.paper.claims import CLAIMS, Claim, verdict
+from saute.paper.figures import ARTIFACTS
+from saute.paper.measured import Late, evidence_from, late_epochs
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saute.constraint import cvar, lagrangian, mean, none, penalise, pid, tail_weights
+from saute.learn.constraint import cvar, lagrangian, mean, none, penalise, pid, tail_weights
 
 ENDED = jnp.array([True, True, False, True])
 COSTS = jnp.array([10.0, 20.0, 1000.0, 60.0])

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toys import Scripted, play, sauted
 
 import saute
-from saute.host import HostEnvs
+from saute.envs.from_gym import HostEnvs
 
 A = np.zeros((2, 1))
 

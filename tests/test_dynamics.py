@@ -13,11 +13,11 @@ from model_toys import PointMass, cost, reward
 from scipy.stats import norm
 
 import saute
-from saute.dynamics import imagination, imagined
-from saute.ensemble import Ensemble, Known, ModelSettings, nll
-from saute.protocol import Env
-from saute.replay import Replay, Rows, add, create
-from saute.transform import Sauted
+from saute.core.native import Sauted
+from saute.core.protocol import Env
+from saute.learn.dynamics import imagination, imagined
+from saute.learn.ensemble import Ensemble, Known, ModelSettings, nll
+from saute.learn.replay import Replay, Rows, add, create
 
 SMALL = ModelSettings(hidden=(16, 16), batch=32, rate=5e-3, steps=40, looks=30, patience=3)
 LEARNED = Ensemble(2, 1, settings=SMALL)

@@ -9,14 +9,14 @@ import pathlib
 import numpy as np
 import pytest
 
-from saute import theory as T
-from saute.cli import main
+from saute.cli.main import main
 from saute.envs.safe_pendulum import Pendulum
-from saute.evaluate import Outcome
-from saute.evidence import measure
 from saute.exact import NO_SAFE_ACTION, Mdp, mdp, solve, stages, violation_probability
-from saute.exact_pendulum import Grid, dual_values, plan, roll_out, starts, value_at
-from saute.gridworld import MAP, Gridworld, gridworld
+from saute.paper import theory as T
+from saute.paper.exact_pendulum import Grid, dual_values, plan, roll_out, starts, value_at
+from saute.paper.gridworld import MAP, Gridworld, gridworld
+from saute.paper.measured import measure
+from saute.runs.evaluate import Outcome
 
 STATES, ACTIONS, STEPS = 2, 2, 4
 HISTORIES = [history for t in range(STEPS) for history in itertools.product(range(STATES), repeat=t)]

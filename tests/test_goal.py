@@ -18,7 +18,7 @@ from saute.envs.engine import MujocoEngine
 from saute.envs.goal import lidar, rotation
 from saute.envs.point_goal import CENTRE, INERTIA, MASS, PointGoal
 from saute.envs.task import TaskEnv
-from saute.experiment import Experiment, environment_of
+from saute.runs.config import Experiment, environment_of
 
 VERIFY = os.environ.get("SAUTE_VERIFY") == "1"
 GOAL, HAZARD = (1.1, 1.1), (0.0, 0.0)

@@ -13,13 +13,13 @@ import pytest
 from model_toys import PointMass, compile_once, cost, reward
 
 import saute
-from saute import training
 from saute.algos.mbpo import MbpoSettings, mbpo
 from saute.algos.sac import SacSettings
-from saute.ensemble import Known, ModelSettings
-from saute.evaluate import evaluate
-from saute.experiment import Experiment, algorithm_of
-from saute.replay import Rows
+from saute.learn.ensemble import Known, ModelSettings
+from saute.learn.replay import Rows
+from saute.runs import loop as training
+from saute.runs.config import Experiment, algorithm_of
+from saute.runs.evaluate import evaluate
 
 SAC = SacSettings(
     hidden=(32, 32), batch=64, replay=1000, random_steps=100, steps_per_epoch=100, rate=3e-3, averaging=0.02, discount=0.9,

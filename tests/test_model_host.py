@@ -18,13 +18,13 @@ from saute.algos.mbpo import MbpoSettings, mbpo
 from saute.algos.model_host import mbpo_host_epoch, pets_host_epoch
 from saute.algos.pets import PetsSettings, pets
 from saute.algos.sac import SacSettings
-from saute.commands import run_experiment
-from saute.ensemble import Known, ModelSettings
-from saute.experiment import Experiment
-from saute.host import HostEnvs
-from saute.planner import CemSettings
-from saute.runs import outcomes_of
-from saute.training import train
+from saute.cli.commands import run_experiment
+from saute.envs.from_gym import HostEnvs
+from saute.learn.ensemble import Known, ModelSettings
+from saute.learn.planner import CemSettings
+from saute.runs.config import Experiment
+from saute.runs.folder import outcomes_of
+from saute.runs.loop import train
 
 MODEL = ModelSettings(hidden=(8,), batch=16, steps=10, looks=3)
 SAC = SacSettings(hidden=(8,), batch=16, replay=100, random_steps=30, steps_per_epoch=30, updates_per_step=2)

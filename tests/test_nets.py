@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 import saute
 from saute.algos.onpolicy import Settings
-from saute.evaluate import evaluate
-from saute.nets import init_mlp, mlp, normaliser, policy_for
-from saute.training import train
+from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
+from saute.runs.evaluate import evaluate
+from saute.runs.loop import train
 
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 4), (0,)])

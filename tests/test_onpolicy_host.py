@@ -16,9 +16,9 @@ from saute.algos.onpolicy import OnPolicy, Settings
 from saute.algos.onpolicy_host import host_collector
 from saute.algos.sac import sac
 from saute.algos.trpo import trpo
-from saute.experiment import Experiment, environment_of
-from saute.host import HostEnvs
-from saute.training import train
+from saute.envs.from_gym import HostEnvs
+from saute.runs.config import Experiment, environment_of
+from saute.runs.loop import train
 
 SMALL = Settings(hidden=(16, 16), steps_per_epoch=60, value_iterations=5, minibatches=2, normalise=True)
 

@@ -8,12 +8,12 @@ import pathlib
 import pytest
 from made_up import row
 
-from saute import page as pages
-from saute import reproduce
-from saute.artifacts import ARTIFACTS
-from saute.cli import main
-from saute.evidence import Evidence
-from saute.page import page, read
+from saute.cli.main import main
+from saute.paper import page as pages
+from saute.paper import reproduce
+from saute.paper.figures import ARTIFACTS
+from saute.paper.measured import Evidence
+from saute.paper.page import page, read
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -14,11 +14,11 @@ import pytest
 from model_toys import PointMass, compile_once, cost, reward
 
 import saute
-from saute import training
 from saute.algos.pets import PetsSettings, pets
-from saute.ensemble import Known, ModelSettings
-from saute.evaluate import evaluate
-from saute.planner import CemSettings, Plan, cem, coloured_basis
+from saute.learn.ensemble import Known, ModelSettings
+from saute.learn.planner import CemSettings, Plan, cem, coloured_basis
+from saute.runs import loop as training
+from saute.runs.evaluate import evaluate
 
 ICEM = CemSettings(horizon=8, population=60, refining=40, elites=8, iterations=4, kept=3)
 THOROUGH = dataclasses.replace(ICEM, population=200, refining=200, elites=20, iterations=12)

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
-from saute.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves, trajectories
+from saute.evidence.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves, trajectories
 
 BUDGET = 30.0
 

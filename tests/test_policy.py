@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 
 import saute
-from saute.checkpoint import CheckpointError
-from saute.cli import main
-from saute.nets import policy_for
-from saute.policy import BudgetedPolicy, load_policy, save_policies
+from saute.cli.main import main
+from saute.learn.nets import policy_for
+from saute.runs.checkpoint import CheckpointError
+from saute.runs.policy import BudgetedPolicy, load_policy, save_policies
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import saute
-from saute import pretrained, runs
-from saute.cli import main
-from saute.evaluate import Outcome
-from saute.experiment import Experiment, environment_of
-from saute.nets import policy_for
-from saute.policy import load_policy, save_policies
+from saute.cli.main import main
+from saute.learn.nets import policy_for
+from saute.runs import folder as runs
+from saute.runs import pretrained
+from saute.runs.config import Experiment, environment_of
+from saute.runs.evaluate import Outcome
+from saute.runs.policy import load_policy, save_policies
 
 ROOT = pathlib.Path(__file__).parent.parent
 NAME = "pendulum-saute-trpo"
@@ -58,7 +59,7 @@ def contents() -> dict[str, bytes]:
 
 
 def test_every_policy_is_whole_small_and_found_through_the_package() -> None:
-    place = importlib.resources.files("saute.pretrained")
+    place = importlib.resources.files("saute.runs.pretrained")
     assert NAME in pretrained.names()
     for name in pretrained.names():
         config = json.loads(place.joinpath(name, "config.json").read_text())
@@ -85,7 +86,7 @@ def test_the_list_needs_no_jax() -> None:
     code = """
 import sys
 sys.modules["jax"] = None  # as if it were not installed
-from saute.pretrained import listing
+from saute.runs.pretrained import listing
 print(listing())
 """
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

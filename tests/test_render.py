@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import saute
-from saute import gauge, render
-from saute.envs import TASKS, make_task
-from saute.render import GOAL, HAZARD, INK, PAPER, ROBOT, ROBOT_DARK, VIEWS, draw
+from saute.core import gauge
+from saute.envs import TASKS, make_task, render
+from saute.envs.render import GOAL, HAZARD, INK, PAPER, ROBOT, ROBOT_DARK, VIEWS, draw
 
 IDS = {
     "pendulum": "saute/SafePendulum-v0",
@@ -254,7 +254,7 @@ def test_a_task_derived_from_another_is_drawn_like_it() -> None:
 def test_drawing_needs_neither_jax_nor_a_window() -> None:
     code = """
 import sys
-from saute.render import draw
+from saute.envs.render import draw
 Pendulum = type("Pendulum", (), dict(state_size=2, unsafe_angle=25.0, unsafe_width=50.0))
 assert draw(Pendulum(), (1.0, 0.0)).shape == (480, 480, 3)
 print(sorted({"jax", "pygame", "mujoco"} & set(sys.modules)))

@@ -13,8 +13,8 @@ import pytest
 from sac_toys import Slope, TwoCosts
 
 import saute
-from saute.protocol import Step
-from saute.replay import Batch, Rows, add, create, relabel, sample, sauted
+from saute.core.protocol import Step
+from saute.learn.replay import Batch, Rows, add, create, relabel, sample, sauted
 
 
 @pytest.mark.parametrize("counts", [(1, 1, 1), (3, 3, 3, 3), (5, 1, 4, 5), (2, 5, 5, 3, 4, 1)])

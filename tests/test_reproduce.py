@@ -14,12 +14,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from saute import reproduce
-from saute.artifacts import ARTIFACTS, Artifact
-from saute.cli import main
-from saute.expected import duration, expected_seconds
-from saute.experiment import algorithm_of, environment_of
-from saute.reproduce import folder_of, scaled
+from saute.cli.main import main
+from saute.paper import reproduce
+from saute.paper.durations import duration, expected_seconds
+from saute.paper.figures import ARTIFACTS, Artifact
+from saute.paper.reproduce import folder_of, scaled
+from saute.runs.config import algorithm_of, environment_of
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
@@ -117,7 +117,7 @@ def test_workers_die_with_a_killed_parent(tmp_path) -> None:
     script.write_text(
         "import multiprocessing, os, time\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
-        "from saute.reproduce import end_with_parent\n"
+        "from saute.paper.reproduce import end_with_parent\n"
         "if __name__ == '__main__':\n"
         "    pool = ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), end_with_parent)\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saute.returns import advantages
+from saute.learn.returns import advantages
 
 # Six steps of one environment: a terminal state after step 1, a time-out after step 3, the end of the data after step 5.
 REWARD = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode
 from toys import Scripted
 
 import saute
-import saute.evaluate as evaluation
-from saute.host import HostEnvs
-from saute.nets import policy_for
-from saute.rollout import collect, collect_host
+import saute.runs.evaluate as evaluation
+from saute.envs.from_gym import HostEnvs
+from saute.learn.drive import collect, collect_host
+from saute.learn.nets import policy_for
 
 TASK = dict(mode="test", horizon=7)
 

@@ -15,11 +15,11 @@ from sac_toys import Slope
 
 import saute
 from saute.algos.sac import SacSettings, sac, td_target
-from saute.constraint import lagrangian, pid
-from saute.evaluate import evaluate
-from saute.replay import Batch, sauted
-from saute.squashed import SquashedGaussian, squashed_for
-from saute.training import summary
+from saute.learn.constraint import lagrangian, pid
+from saute.learn.replay import Batch, sauted
+from saute.learn.squashed import SquashedGaussian, squashed_for
+from saute.runs.evaluate import evaluate
+from saute.runs.loop import summary
 
 TINY = SacSettings(hidden=(4,), batch=6, replay=50, random_steps=10, steps_per_epoch=20, temperature_rate=5e-2, value_scale=2.0)
 SMALL = SacSettings(

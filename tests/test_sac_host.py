@@ -16,14 +16,14 @@ from sac_toys import HostSlope, Slope, Stop, stop_at
 from toys import Scripted
 
 import saute
-from saute import replay
 from saute.algos.sac import SacSettings, sac
 from saute.algos.sac_host import host_epoch
-from saute.constraint import lagrangian
-from saute.evaluate import evaluate
-from saute.host import HostEnvs
-from saute.replay import sauted
-from saute.training import train
+from saute.envs.from_gym import HostEnvs
+from saute.learn import replay
+from saute.learn.constraint import lagrangian
+from saute.learn.replay import sauted
+from saute.runs.evaluate import evaluate
+from saute.runs.loop import train
 
 TINY = SacSettings(hidden=(8,), batch=16, replay=150, random_steps=20, steps_per_epoch=60, num_envs=3)
 OPTIONS = {"budget": 3.0, "unsafe_reward": -1.0}

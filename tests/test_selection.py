@@ -15,12 +15,12 @@ from sac_toys import HostSlope, Slope
 import saute
 from saute.algos.onpolicy import Settings
 from saute.algos.trpo import trpo
-from saute.evaluate import Outcome, evaluate
-from saute.experiment import Experiment, environment_of, selection_of
-from saute.host import HostEnvs
-from saute.selection import FIRST, Judge, Selection, score
-from saute.training import Run, train
-from saute.vector import SauteVectorWrapper
+from saute.core.vector import SauteVectorWrapper
+from saute.envs.from_gym import HostEnvs
+from saute.runs.config import Experiment, environment_of, selection_of
+from saute.runs.evaluate import Outcome, evaluate
+from saute.runs.loop import Run, train
+from saute.runs.validation import FIRST, Judge, Selection, score
 
 SMALL = Settings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
 

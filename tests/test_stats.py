@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from saute.stats import (
+from saute.evidence.stats import (
     as_seeds,
     bootstrap,
     cvar,

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import saute
-from saute.protocol import Env
+from saute.core.protocol import Env
 
 IDS = {
     "pendulum": "saute/SafePendulum-v0",

@@ -20,21 +20,21 @@ import pytest
 from gymnasium import spaces
 
 import saute
-from saute import training
 from saute.algos.cpo import cpo
 from saute.algos.onpolicy import Settings, interleave
 from saute.algos.ppo import ppo
 from saute.algos.sac import SacSettings
 from saute.algos.trpo import trpo
-from saute.checkpoint import newest
-from saute.cli import main
-from saute.constraint import cvar, lagrangian, pid, tail_weights
-from saute.evaluate import evaluate
-from saute.experiment import Experiment, algorithm_of
-from saute.loggers import logger
-from saute.presets import SAC, Preset
-from saute.protocol import Step
-from saute.training import TrainingError, train
+from saute.cli.main import main
+from saute.core.protocol import Step
+from saute.learn.constraint import cvar, lagrangian, pid, tail_weights
+from saute.runs import loop as training
+from saute.runs.checkpoint import newest
+from saute.runs.config import Experiment, algorithm_of
+from saute.runs.evaluate import evaluate
+from saute.runs.loop import TrainingError, train
+from saute.runs.presets import SAC, Preset
+from saute.runs.report import logger
 
 SMALL = Settings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
 

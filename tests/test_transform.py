@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import saute
-from saute.protocol import Env, Step
+from saute.core.protocol import Env, Step
 
 
 @dataclasses.dataclass(frozen=True)

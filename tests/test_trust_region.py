@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from saute.algos.cpo import dual
-from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
+from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 
 def positive_definite(n: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saute import cli, gauge, watch
-from saute.render import PAPER
+from saute.cli import main as cli
+from saute.cli import watch
+from saute.core import gauge
+from saute.envs.render import PAPER
 
 Image = importlib.import_module("PIL.Image")
 
@@ -250,7 +252,7 @@ def test_commands_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_answers_without_loading_what_it_does_not_need(words: list[str]) -> None:
     code = f"""
 import sys
-from saute.cli import main
+from saute.cli.main import main
 try:
     code = main({words!r})
 except SystemExit as end:

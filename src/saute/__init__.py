@@ -8,10 +8,10 @@ from typing import Any
 from gymnasium.envs.registration import register
 
 from saute import budget
-from saute.options import uniform
-from saute.tuples import from_six_tuple, to_six_tuple
-from saute.vector import SauteVectorWrapper
-from saute.wrappers import SauteWrapper
+from saute.core.options import uniform
+from saute.core.single import SauteWrapper
+from saute.core.six_tuple import from_six_tuple, to_six_tuple
+from saute.core.vector import SauteVectorWrapper
 
 __all__ = [
     "BudgetedPolicy",
@@ -41,21 +41,21 @@ __version__ = "0.1.0"
 
 # Loaded when first used, so that the wrappers need NumPy and Gymnasium only.
 _LAZY = {
-    "BudgetedPolicy": "saute.policy",
-    "GymEnv": "saute.adapters",
-    "GymVectorEnv": "saute.adapters",
-    "Selection": "saute.selection",
-    "certify": "saute.certificate",
+    "BudgetedPolicy": "saute.runs.policy",
+    "GymEnv": "saute.envs.to_gym",
+    "GymVectorEnv": "saute.envs.to_gym",
+    "Selection": "saute.runs.validation",
+    "certify": "saute.evidence.certificate",
     "cpo": "saute.algos.cpo",
     "envs": "saute.envs",
-    "load_policy": "saute.policy",
+    "load_policy": "saute.runs.policy",
     "mbpo": "saute.algos.mbpo",
-    "model_env": "saute.dynamics",
+    "model_env": "saute.learn.dynamics",
     "pets": "saute.algos.pets",
     "ppo": "saute.algos.ppo",
     "sac": "saute.algos.sac",
-    "saute": "saute.transform",
-    "train": "saute.training",
+    "saute": "saute.core.native",
+    "train": "saute.runs.loop",
     "trpo": "saute.algos.trpo",
 }
 

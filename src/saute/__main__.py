@@ -2,7 +2,7 @@
 
 import sys
 
-from saute.cli import main
+from saute.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

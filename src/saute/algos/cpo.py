@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saute import constraint as constraints
 from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
 from saute.algos.trpo import surrogates
-from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
+from saute.learn import constraint as constraints
+from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["cpo", "dual"]
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saute.algos.sac import SacLearner, SacSettings, SoftActorCritic, sac
-from saute.dynamics import imagination, imagined
-from saute.ensemble import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters
-from saute.options import Options
-from saute.protocol import Env, Episodes, Step
-from saute.replay import Batch, Replay, Rows, add, create, relabel, sample, sauted
-from saute.rollout import Stream, advance, begin, task_reward
-from saute.squashed import SquashedGaussian
+from saute.core.options import Options
+from saute.core.protocol import Env, Episodes, Step
+from saute.learn.drive import Stream, advance, begin, task_reward
+from saute.learn.dynamics import imagination, imagined
+from saute.learn.ensemble import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters
+from saute.learn.replay import Batch, Replay, Rows, add, create, relabel, sample, sauted
+from saute.learn.squashed import SquashedGaussian
 
 __all__ = ["Mbpo", "MbpoLearner", "MbpoSettings", "ModelBased", "mbpo"]
 

@@ -12,13 +12,13 @@ from jaxtyping import PRNGKeyArray
 from saute.algos.mbpo import MbpoLearner, ModelBased
 from saute.algos.pets import PetsLearner, Planning
 from saute.algos.sac_host import steps_on_host, undonated, whole_episodes
-from saute.ensemble import Ensemble
-from saute.host import HostEnvs
-from saute.options import Options
-from saute.planner import Plan
-from saute.protocol import Episodes, Step
-from saute.replay import Rows
-from saute.rollout import Stream, advance_host, begin_host
+from saute.core.options import Options
+from saute.core.protocol import Episodes, Step
+from saute.envs.from_gym import HostEnvs
+from saute.learn.drive import Stream, advance_host, begin_host
+from saute.learn.ensemble import Ensemble
+from saute.learn.planner import Plan
+from saute.learn.replay import Rows
 
 __all__ = ["mbpo_host_epoch", "pets_host_epoch"]
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from saute.constraint import Constraint, mean, penalise
-from saute.nets import Categorical, Gaussian, Normaliser, init_mlp, mlp, policy_for
-from saute.protocol import Episodes, Transition
-from saute.returns import advantages
+from saute.core.protocol import Episodes, Transition
+from saute.learn.constraint import Constraint, mean, penalise
+from saute.learn.nets import Categorical, Gaussian, Normaliser, init_mlp, mlp, policy_for
+from saute.learn.returns import advantages
 
 __all__ = ["Algorithm", "Data", "Improve", "Learner", "OnPolicy", "Settings"]
 

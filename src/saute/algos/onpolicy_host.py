@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from saute.algos.onpolicy import Learner, OnPolicy
-from saute.host import HostEnvs
-from saute.protocol import Episodes, Transition
-from saute.rollout import collect_host
+from saute.core.protocol import Episodes, Transition
+from saute.envs.from_gym import HostEnvs
+from saute.learn.drive import collect_host
 
 __all__ = ["Collector", "host_collector"]
 

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from saute.ensemble import MODEL, NOTHING, Known, ModelSettings, Parameters
-from saute.options import Options
-from saute.planner import CEM, CemSettings, Plan, Planner, planner_for
-from saute.protocol import Env, Episodes, Step
-from saute.replay import Replay, Rows, add, create
-from saute.rollout import Stream, advance, begin, task_reward
-from saute.squashed import squashed_for
+from saute.core.options import Options
+from saute.core.protocol import Env, Episodes, Step
+from saute.learn.drive import Stream, advance, begin, task_reward
+from saute.learn.ensemble import MODEL, NOTHING, Known, ModelSettings, Parameters
+from saute.learn.planner import CEM, CemSettings, Plan, Planner, planner_for
+from saute.learn.replay import Replay, Rows, add, create
+from saute.learn.squashed import squashed_for
 
 __all__ = ["Pets", "PetsLearner", "PetsSettings", "Planning", "pets"]
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from saute import constraint as constraints
 from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
+from saute.learn import constraint as constraints
 
 __all__ = ["ppo"]
 

@@ -11,14 +11,14 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saute import budget as B
-from saute import constraint as constraints
-from saute.constraint import Constraint
-from saute.nets import MLP, init_mlp, mlp
-from saute.options import Options
-from saute.protocol import Env, Episodes, Step
-from saute.replay import Batch, Replay, Rows, add, create, relabel, sample, sauted
-from saute.rollout import Stream, advance, begin, task_reward
-from saute.squashed import SquashedGaussian, squashed_for
+from saute.core.options import Options
+from saute.core.protocol import Env, Episodes, Step
+from saute.learn import constraint as constraints
+from saute.learn.constraint import Constraint
+from saute.learn.drive import Stream, advance, begin, task_reward
+from saute.learn.nets import MLP, init_mlp, mlp
+from saute.learn.replay import Batch, Replay, Rows, add, create, relabel, sample, sauted
+from saute.learn.squashed import SquashedGaussian, squashed_for
 
 __all__ = ["Sac", "SacLearner", "SacSettings", "SoftActorCritic", "sac"]
 

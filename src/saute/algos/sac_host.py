@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from saute.algos.sac import SacLearner, SoftActorCritic
-from saute.host import HostEnvs
-from saute.protocol import Episodes
-from saute.replay import Rows
-from saute.rollout import Stream, advance_host, begin_host
+from saute.core.protocol import Episodes
+from saute.envs.from_gym import HostEnvs
+from saute.learn.drive import Stream, advance_host, begin_host
+from saute.learn.replay import Rows
 
 __all__ = ["host_epoch", "steps_on_host", "undonated", "whole_episodes"]
 

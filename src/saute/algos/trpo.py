@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from saute import constraint as constraints
 from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
-from saute.trust_region import conjugate_gradient, fisher_product, line_search, shortened
+from saute.learn import constraint as constraints
+from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["surrogates", "trpo"]
 

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saute.core.native import Sauted
+from saute.core.protocol import Env, Step
 from saute.envs.engine import MujocoEngine
 from saute.envs.task import Clocked, TaskEnv
-from saute.protocol import Env, Step
-from saute.transform import Sauted
 
 __all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
 

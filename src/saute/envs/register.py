@@ -12,7 +12,7 @@ __all__ = ["single", "vector"]
 def single(name: str, mode: str = "train", engine: str | None = None, render_mode: str | None = None, **parameters: Any) -> Any:
     """A task as a `gymnasium.Env`: `gym.make("saute/SafePendulum-v0", mode="test", engine="jax")`."""
     batch = _batch(name, mode, engine, parameters)
-    from saute.adapters import GymEnv
+    from saute.envs.to_gym import GymEnv
 
     return GymEnv(batch, nearest(render_mode, (None, *GymEnv.metadata["render_modes"]), "render_mode"))
 
@@ -33,7 +33,7 @@ def vector(
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"unknown render_mode {render_mode!r} of a batch; Known: None, rgb_array")
     batch = _batch(name, mode, engine, parameters)
-    from saute.adapters import GymVectorEnv
+    from saute.envs.to_gym import GymVectorEnv
 
     return GymVectorEnv(batch, num_envs, autoreset_mode, render_mode)
 

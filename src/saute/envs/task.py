@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from saute.protocol import Step
+from saute.core.protocol import Step
 
 __all__ = ["Clocked", "Physics", "Task", "TaskEnv"]
 

@@ -1,0 +1,113 @@
+"""The command line: finds the command, reads its options, and tells users what went wrong without a traceback."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import gymnasium as gym
+
+import saute
+from saute.envs import nearest
+
+__all__ = ["COMMANDS", "Command", "UserError", "main"]
+
+
+class UserError(Exception):
+    """Something that the user can put right; the message names the value and the fix."""
+
+
+class Command(NamedTuple):
+    """A command is a dataclass of its options and a function of it; the module is loaded when the command is chosen."""
+
+    module: str
+    options: str
+    function: str
+    summary: str
+
+
+COMMANDS = {
+    "train": Command("saute.cli.commands", "Train", "train", "train several seeds of a method into a run folder"),
+    "resume": Command("saute.cli.commands", "Resume", "resume", "continue a run folder, bit for bit"),
+    "evaluate": Command("saute.cli.commands", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
+    "certify": Command(
+        "saute.cli.reports", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
+    ),
+    "plot": Command("saute.cli.reports", "Plot", "plot", "box plots, training curves, distributions of costs"),
+    "reproduce": Command(
+        "saute.paper.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
+    ),
+    "pretrained": Command("saute.runs.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
+    "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, or 2 for what the user can put right."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if words[0] == "--version":
+        print(f"saute {saute.__version__}")
+        return 0
+    try:
+        _run(words[0], words[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone, as `| head` does; what is still to be written goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (UserError, ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
+        if os.environ.get("SAUTE_TRACEBACK"):
+            raise
+        _complain(error)
+        return 2
+    return 0
+
+
+def _run(name: str, words: list[str]) -> None:
+    try:
+        command = COMMANDS[nearest(name, COMMANDS, "command")]
+    except ValueError as error:
+        raise UserError(f"{error}; see saute --help") from error
+    import tyro
+
+    # As for `python -m`, what an environment or a policy is imported from may lie in the current directory.
+    sys.path.insert(0, os.getcwd())
+    module = importlib.import_module(command.module)
+    options = tyro.cli(
+        getattr(module, command.options), args=words, prog=f"saute {name}", config=(tyro.conf.PositionalRequiredArgs,)
+    )
+    getattr(module, command.function)(options)
+
+
+def _overview() -> str:
+    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: saute COMMAND [OPTIONS]",
+            "",
+            saute.__doc__ or "",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "options:",
+            "  --help    show this, or with a command its options: saute watch --help",
+            "  --version show the version",
+        ]
+    )
+
+
+def _complain(error: Exception) -> None:
+    message = str(error)
+    if not isinstance(error, UserError) and "pip install" not in message:
+        message += "; pip install 'saute[all]'"
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    print("\033[1;31merror:\033[0m" if coloured else "error:", message, file=sys.stderr)

@@ -1,0 +1,115 @@
+"""The Sauté transformation for JAX-native environments, on the same four functions as the wrappers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from saute import budget as B
+from saute.core.observation import augmented_space
+from saute.core.options import Options, as_budget, options
+from saute.core.protocol import Env, Step
+
+BUDGET = 0x5A07E
+
+__all__ = ["SauteEnv", "Sauted", "saute"]
+
+
+class Sauted(NamedTuple):
+    """State of a sautéed `Env`: its own state, the remaining budget, and what the last step was without shaping."""
+
+    state: Any
+    remaining: Float[Any, "*constraint"]
+    task_reward: Float[Any, ""]
+    violated: Bool[Any, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class SauteEnv:
+    """An `Env` that carries its remaining budget: w' = (w − l)/γ, r̃ = r if w' ≥ 0 else n, z = w/d_ref observed."""
+
+    env: Any
+    options: Options
+
+    @property
+    def horizon(self) -> int:
+        return self.env.horizon
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        space = self.env.observation_space
+        return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
+
+    @property
+    def action_space(self) -> spaces.Box:
+        return self.env.action_space
+
+    def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
+        """Begin an episode with its full budget, drawn from the range of the options unless it is given."""
+        state, obs = self.env.reset(key)
+        if budget is None:
+            # The environment keeps the key itself, so that its starts are those of the bare environment; it may split the key,
+            # and split(key)[i] is fold_in(key, i), so the budget has a number that nobody counts up to.
+            budget = self.options.draw(
+                jax.random.uniform(jax.random.fold_in(key, BUDGET), self.options.budget_shape, obs.dtype)
+            )
+        elif not isinstance(budget, jax.core.Tracer):
+            budget = as_budget(np.asarray(budget), self.options.budget_shape, "budget")
+        remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)
+        sauted = Sauted(state, remaining, jnp.zeros((), obs.dtype), jnp.zeros((), bool))
+        return sauted, self._observe(obs, remaining)
+
+    def step(self, state: Sauted, action: Float[Array, " action"], key: PRNGKeyArray) -> Step:
+        step = self.env.step(state.state, action, key)
+        if jnp.shape(step.cost) != self.options.budget_shape:
+            expected = self.options.budget_shape
+            raise ValueError(f"cost has shape {jnp.shape(step.cost)}, expected {expected}; return one cost per budget")
+        remaining = B.spend(state.remaining, step.cost, self.options.discount)
+        is_safe = jnp.all(B.safe(remaining))
+        reward = B.shape(step.reward, is_safe, self.options.unsafe_reward) if self.options.shape else step.reward
+        return Step(
+            state=Sauted(step.state, remaining, step.reward, ~is_safe),
+            obs=self._observe(step.obs, remaining),
+            reward=reward,
+            cost=step.cost,
+            terminated=step.terminated | ~is_safe if self.options.terminate else step.terminated,
+            truncated=step.truncated & is_safe if self.options.terminate else step.truncated,
+        )
+
+    def _observe(self, obs: Float[Array, " obs"], remaining: Float[Array, "*constraint"]) -> Float[Array, " sauted"]:
+        if not self.options.augment:
+            return obs
+        z = B.observe(remaining, self.options.reference)
+        return jnp.concatenate([obs, jnp.atleast_1d(z).astype(obs.dtype)])
+
+
+def saute(
+    env: Env,
+    budget: Any = None,
+    *,
+    discount: float = 1.0,
+    unsafe_reward: float | None = None,
+    reference_budget: Any = None,
+    augment: bool = True,
+    shape: bool = True,
+    terminate: bool = False,
+) -> SauteEnv:
+    """Sauté a JAX-native `Env`; the options are those of `SauteWrapper`, budget and unsafe reward default to the task's own."""
+    if isinstance(env, SauteEnv):
+        raise ValueError("the environment is sautéed already; sauté it once, with budget=[d1, d2] for several constraints")
+    chosen = options(
+        getattr(env, "budget", None) if budget is None else budget,
+        discount=discount,
+        unsafe_reward=getattr(env, "unsafe_reward", 0.0) if unsafe_reward is None else unsafe_reward,
+        reference_budget=reference_budget,
+        augment=augment,
+        shape=shape,
+        terminate=terminate,
+    )
+    return SauteEnv(env, chosen)

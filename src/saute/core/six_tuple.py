@@ -1,0 +1,52 @@
+"""Between Gymnasium's 5-tuple step with `info["cost"]` and the 6-tuple step with a separate cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+
+from saute.core.cost import read
+
+__all__ = ["FromSixTuple", "ToSixTuple", "from_six_tuple", "to_six_tuple"]
+
+
+class FromSixTuple(gym.Wrapper, RecordConstructorArgs):
+    """Moves the third of the six values of `step` to `info["cost"]`."""
+
+    def __init__(self, env: gym.Env):
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        if len(result) != 6:
+            raise ValueError(f"step returned {len(result)} values instead of 6; this environment needs no from_six_tuple")
+        obs, reward, cost, terminated, truncated, info = result
+        return obs, reward, terminated, truncated, {**info, "cost": cost}
+
+
+class ToSixTuple(gym.Wrapper, RecordConstructorArgs):
+    """Returns `info["cost"]` also as the third of six values of `step`."""
+
+    def __init__(self, env: gym.Env):
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, bool, bool, dict[str, Any]]:  # type: ignore[override]
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        key = "costs" if "cost" not in info and "costs" in info else "cost"
+        cost = read(key, np.shape(info.get(key, 0.0)), None, action, obs, info)
+        return obs, reward, cost, terminated, truncated, info
+
+
+def from_six_tuple(env: gym.Env) -> FromSixTuple:
+    """Accept an environment whose `step` returns (obs, reward, cost, terminated, truncated, info)."""
+    return FromSixTuple(env)
+
+
+def to_six_tuple(env: gym.Env) -> ToSixTuple:
+    """Offer an environment to code that expects (obs, reward, cost, terminated, truncated, info)."""
+    return ToSixTuple(env)

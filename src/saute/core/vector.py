@@ -1,0 +1,306 @@
+"""The Sauté transformation for a Gymnasium vector environment, in every autoreset mode."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+from saute import budget as B
+from saute.core.cost import CostSource, check_batch, check_source, read_batch
+from saute.core.gauge import paint
+from saute.core.observation import augmented_space, augmenter, batch_augmenter
+from saute.core.options import options
+from saute.core.single import refuse_twice, take_budget, warn_if_normalised
+
+__all__ = ["SauteVectorWrapper"]
+
+
+class SauteVectorWrapper(VectorWrapper):
+    """`SauteWrapper` for a vector environment, with one remaining budget per sub-environment (and constraint).
+
+    The arguments are those of `SauteWrapper`; a `cost` function is called once with whole batches. `info` has the same entries,
+    batched, with Gymnasium's `_key` masks. In every autoreset mode the last observation of an episode carries that
+    episode's own remaining budget (in SAME_STEP it is in `info["final_obs"]`), its cost is counted, and the next one starts
+    with a fresh budget. `info["remaining"]` belongs to the returned observation; `cost`, `task_reward` and `violated`
+    to the transition just made. `terminate=True` needs AutoresetMode.DISABLED, since only the caller can then reset.
+
+    Example:
+        >>> import gymnasium as gym, numpy as np, saute
+        >>> envs = saute.SauteVectorWrapper(gym.make_vec("saute/TwoArms-v0", num_envs=2), budget=2.0)
+        >>> obs, info = envs.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = envs.step(np.array([[1.0], [-1.0]]))
+        >>> info["remaining"]
+        array([1., 2.])
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        budget: Any,
+        *,
+        discount: float = 1.0,
+        unsafe_reward: float = 0.0,
+        reference_budget: Any = None,
+        augment: bool = True,
+        shape: bool = True,
+        terminate: bool = False,
+        cost: CostSource = "cost",
+    ):
+        refuse_twice(env)
+        self.options = options(
+            budget,
+            discount=discount,
+            unsafe_reward=unsafe_reward,
+            reference_budget=reference_budget,
+            augment=augment,
+            shape=shape,
+            terminate=terminate,
+        )
+        self._source = check_source(cost, self.options.constraints, self.options.several)
+        VectorWrapper.__init__(self, env)
+        self.autoreset_mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        if terminate and self.autoreset_mode is not AutoresetMode.DISABLED:
+            raise ValueError(
+                f"terminate=True in mode {self.autoreset_mode.value} cannot reset the environments that it ends; use "
+                "AutoresetMode.DISABLED, or put SauteWrapper around each sub-environment"
+            )
+        self.metadata = {**env.metadata, "saute": True}
+        if augment:
+            bare = env.single_observation_space
+            self._augment, self._augment_one = batch_augmenter(bare), augmenter(bare, (self.options.constraints,))
+            self.single_observation_space = augmented_space(bare, self.options.constraints)
+            self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self._nobody = np.zeros(env.num_envs, bool)
+        plain = isinstance(self._source, str) and not self.options.several and not terminate
+        self._key: Any = self._source if plain else None
+        self._mask_key = f"_{self._key}"
+        self._someone_ended = False
+        self._failed = False
+        self._remaining: Any = None
+        self._rngs: list[np.random.Generator] = []
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes with full budgets, in all environments or in those of `options["reset_mask"]`."""
+        n, m = self.num_envs, self.options.constraints
+        first = self._remaining is None
+        if first and self.options.augment:
+            warn_if_normalised()
+        budget, options = take_budget(options, (n, m) if self.options.several else (n,))
+        mask = np.array((options or {}).get("reset_mask", np.ones(n, bool)))
+        # A copy, since Gymnasium takes the mask out of the options that it is given.
+        obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
+        if first:
+            self._remaining = np.full((n, m), np.nan)
+            self._episode_cost = np.zeros((n, m))
+            self._episode_task_return = np.zeros(n)
+            self._ended = self._nobody.copy()
+        if self.options.random and (seed is not None or not self._rngs):
+            self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
+        self._begin(mask, budget)
+        self._failed = False
+        self._obs = copy.deepcopy(obs) if callable(self._source) else None
+        return self._observe(obs), self._masked(info, mask.copy(), remaining=self._report(self._remaining))
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if self._remaining is None:
+            raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes with their budgets")
+        if self._failed or (self.options.terminate and self._ended.any()):
+            what = (
+                "the last step had no valid cost" if self._failed else f"envs {np.flatnonzero(self._ended).tolist()} have ended"
+            )
+            raise gym.error.ResetNeeded(f"{what}, so the budgets are not known any more; call envs.reset()")
+        obs, task_reward, terminated, truncated, info = self.env.step(actions)
+        if self._key is not None and self._booked(task_reward, terminated, truncated, info):
+            reward = task_reward.copy() if self.options.shape else task_reward
+            return self._observe(obs), reward, terminated, truncated, info
+        restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
+        ended = terminated | truncated
+        chosen = self.options
+        self._failed = True  # unless the cost can be read: the environments have moved on
+        cost = self._read_cost(actions, obs, info, ended, restarted)
+        self._failed = False
+        remaining = B.spend(self._remaining, cost, chosen.discount)
+        is_safe = restarted | (B.safe(remaining).all(-1) if chosen.several else B.safe(remaining)[:, 0])
+
+        self._remaining = remaining
+        self._episode_cost = self._episode_cost + cost
+        self._episode_task_return = self._episode_task_return + task_reward
+        if restarted.any():
+            self._begin(restarted)
+        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
+        if chosen.terminate:
+            terminated, truncated = terminated | ~is_safe, truncated & is_safe
+            ended = terminated | truncated
+        paid = cost if chosen.several else cost[:, 0]
+        earned = task_reward if chosen.shape else task_reward.copy()
+        info = self._masked(info, ~restarted, cost=paid, task_reward=earned, violated=~is_safe)
+        self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
+        self._someone_ended = bool(ended.any())
+        if self._someone_ended:
+            self._finish(info, ended, ~is_safe)
+        self._ended = ended
+        if callable(self._source):
+            self._obs = copy.deepcopy(obs)
+        return self._observe(obs), reward, terminated, truncated, info
+
+    def _booked(self, task_reward: Any, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> bool:
+        """Book a step at which nobody starts, ends or overspends, as `step` does in general, in a third of the calls."""
+        cost, mask = info.get(self._key), info.get(self._mask_key)
+        if type(cost) is not np.ndarray or cost.dtype != np.float64 or cost.shape != self._nobody.shape:
+            return False
+        if type(task_reward) is not np.ndarray or task_reward.dtype != np.float64:
+            return False
+        if self._someone_ended or terminated.any() or truncated.any() or (mask is not None and not np.all(mask)):
+            return False
+        remaining = B.spend(self._remaining, cost[:, None], self.options.discount)
+        if not (cost.min() >= 0.0 and B.safe(remaining.min())):
+            return False
+        self._remaining = remaining
+        self._episode_cost += cost[:, None]
+        self._episode_task_return += task_reward
+        everyone = self._nobody | True
+        info["cost"] = cost.copy()
+        info["task_reward"] = task_reward if self.options.shape else task_reward.copy()
+        info["remaining"] = remaining[:, 0].copy()
+        info["violated"] = self._nobody.copy()
+        info["_cost"] = info["_task_reward"] = info["_remaining"] = info["_violated"] = everyone
+        return True
+
+    def render(self) -> Any:
+        """The pictures of the environments, with a gauge of the remaining budget on each RGB frame."""
+        frames = self.env.render()
+        if frames is None or self._remaining is None:
+            return frames
+        levels = B.observe(self._remaining, self.options.reference)
+        return tuple(paint(f, z) if isinstance(f, np.ndarray) else f for f, z in zip(frames, levels, strict=True))
+
+    @property
+    def remaining(self) -> Any:
+        """Remaining budgets in units of the cost, one row per environment, or None before the first reset."""
+        return None if self._remaining is None else self._report(self._remaining)
+
+    def _read_cost(self, actions: Any, obs: Any, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray) -> np.ndarray:
+        """Costs (env, constraint) of this transition; where an episode was restarted none was made, so it is 0."""
+        n, m = self.num_envs, self.options.constraints
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        if callable(self._source):
+            next_obs, seen = obs, info
+            if same_step and ended.any():
+                next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
+            cost = np.asarray(self._source(self._obs, actions, next_obs, seen), dtype=np.float64)
+            if cost.shape != (n, *self.options.budget_shape):
+                expected = (n, *self.options.budget_shape)
+                raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")
+            return check_batch(np.where(restarted[:, None], 0.0, cost.reshape(n, m)), self._source)
+        if not same_step:
+            return read_batch(self._source, self.options.budget_shape, info, ~restarted).reshape(n, m)
+        # The environments that ended report their reset at the top level, and their last step in final_info only.
+        cost = read_batch(self._source, self.options.budget_shape, info, ~ended)
+        return (cost + read_batch(self._source, self.options.budget_shape, info.get("final_info", {}), ended)).reshape(n, m)
+
+    def _finish(self, info: dict[str, Any], ended: np.ndarray, violated: np.ndarray) -> None:
+        """Report the episodes that ended; in SAME_STEP also their last transition, before fresh budgets are given out."""
+        totals = {
+            "episode_cost": self._report(self._episode_cost),
+            "episode_task_return": self._episode_task_return.copy(),
+            "episode_violated": violated.copy(),
+        }
+        self._masked(info, ended.copy(), **totals)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return
+        last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
+        info["final_info"] = self._masked(info.get("final_info", {}), ended.copy(), **last)
+        if self.options.augment:
+            info["final_obs"] = self._augment_final(info["final_obs"], ended)
+        self._begin(ended)
+        info["remaining"] = self._report(self._remaining)
+
+    def _augment_final(self, final_obs: Any, ended: np.ndarray) -> Any:
+        z = B.observe(self._remaining, self.options.reference)
+        if not (isinstance(final_obs, np.ndarray) and final_obs.dtype == object):
+            return self._augment(final_obs, z)
+        augmented = np.full(self.num_envs, None, dtype=object)
+        for env in np.flatnonzero(ended):
+            augmented[env] = self._augment_one(final_obs[env], z[env])
+        return augmented
+
+    def _begin(self, mask: np.ndarray, budget: Any = None) -> None:
+        """Give fresh budgets to the environments of a mask."""
+        if not mask.any():
+            return
+        if budget is None:
+            budget = self.options.draw(self._uniforms(mask) if self.options.random else 0.0)
+            self._remaining[mask] = budget
+        else:
+            self._remaining[mask] = np.reshape(budget, self._remaining.shape)[mask]
+        self._episode_cost[mask] = 0.0
+        self._episode_task_return[mask] = 0.0
+        self._ended[mask] = False
+        self._someone_ended = bool(self._ended.any())
+
+    def _spawn(self, mask: np.ndarray) -> None:
+        """One child generator per environment: of its own generator if it has one, else of the vector environment's."""
+        own = self.env.np_random
+        fresh = own.spawn(self.num_envs) if isinstance(own, np.random.Generator) else [rng.spawn(1)[0] for rng in own]
+        self._rngs = [new if chosen else old for new, old, chosen in zip(fresh, self._rngs or fresh, mask, strict=True)]
+
+    def _uniforms(self, mask: np.ndarray) -> np.ndarray:
+        return np.stack([self._rngs[env].random(self.options.constraints) for env in np.flatnonzero(mask)])
+
+    def _observe(self, obs: Any) -> Any:
+        return self._augment(obs, B.observe(self._remaining, self.options.reference)) if self.options.augment else obs
+
+    def _report(self, values: np.ndarray) -> np.ndarray:
+        """A copy for info, without the constraint axis if there is only one constraint."""
+        return values.copy() if self.options.several else values[:, 0].copy()
+
+    def _masked(self, info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
+        """Add entries to an info with Gymnasium's masks; they share the one that is given."""
+        for key, value in values.items():
+            info[key], info[f"_{key}"] = value, mask
+        return info
+
+
+def _with_final(obs: Any, final_obs: Any, ended: np.ndarray) -> Any:
+    """The observations that the transition led to: those of ended environments are in `final_obs`."""
+    return _replace(obs, ended, [_row(final_obs, env) for env in np.flatnonzero(ended)])
+
+
+def _row(batch: Any, env: Any) -> Any:
+    if isinstance(batch, dict):
+        return {key: _row(value, env) for key, value in batch.items()}
+    return tuple(_row(value, env) for value in batch) if isinstance(batch, tuple) else batch[env]
+
+
+def _replace(batch: Any, ended: np.ndarray, rows: list[Any]) -> Any:
+    """A copy of a batch, however nested, with the rows of ended environments put in."""
+    if isinstance(batch, dict):
+        return {key: _replace(value, ended, [row[key] for row in rows]) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_replace(value, ended, [row[i] for row in rows]) for i, value in enumerate(batch))
+    replaced = batch.copy()
+    replaced[ended] = np.asarray(rows)
+    return replaced
+
+
+def _with_final_info(info: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
+    """The infos of the transition: those of ended environments are in `final_info`."""
+
+    def merged(now: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+        entries = dict(now)
+        for key, value in last.items():
+            if isinstance(value, dict):
+                entries[key] = merged(now.get(key, {}), value)
+            elif isinstance(value, np.ndarray):
+                kept = now.get(key, np.zeros_like(value))
+                entries[key] = np.where(ended.reshape(-1, *(1,) * (value.ndim - 1)), value, kept)
+        return entries
+
+    return merged(info, info.get("final_info", {}))

@@ -1,0 +1,1 @@
+"""What evaluated episodes prove, and pictures of it."""

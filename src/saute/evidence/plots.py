@@ -1,0 +1,227 @@
+"""The paper's pictures from plain arrays: arrays in, a matplotlib `Figure` out, no global state; `save` writes it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from saute.evidence.stats import as_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FORMATS", "box_plot", "cost_distribution", "save", "training_curves", "trajectories"]
+
+Groups = Mapping[str, tuple[Any, Any]]
+"""Name → (returns, costs) of the same episodes, as (episodes,), (seeds, episodes) or one array per seed."""
+Metrics = Sequence[Sequence[Mapping[str, float]]]
+"""Epochs → seeds → numbers by name."""
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+"""Okabe & Ito (2008): told apart by everyone; the styles tell them apart in print without colours."""
+LINES = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (9, 2)))
+"""Plain dashes are the budget's."""
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "oo")
+FORMATS = (".png", ".svg", ".pdf")
+CURVES = {
+    "task_return": "mean task return",
+    "cost": "mean cost",
+    "worst_cost": "largest cost",
+    "cost_rate": "cost rate",
+}
+"""Metric → panel: what the paper shows of training."""
+
+
+def box_plot(groups: Groups, budget: float | None = None, *, title: str = "") -> Figure:
+    """Returns and costs: quartiles, whiskers to the last episode within 1.5 interquartile ranges, outliers, mean as a dot."""
+    figure, axes = _panels(2, max(3.2, 0.8 * len(_filled(groups))), title)
+    for column, (axis, name) in enumerate(zip(axes, ("task return", "episode cost"), strict=True)):
+        data = [np.concatenate(as_seeds(pair[column], f"{name} of {group}")) for group, pair in groups.items()]
+        drawn = axis.boxplot(
+            data,
+            whis=1.5,
+            widths=0.6,
+            patch_artist=True,
+            showmeans=True,
+            meanprops={"marker": "o", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 5},
+            flierprops={"marker": ".", "markersize": 3, "markeredgecolor": "#555555"},
+            medianprops={"color": "black", "linewidth": 1.4},
+        )
+        for box, colour, hatch in zip(drawn["boxes"], itertools.cycle(PALETTE), itertools.cycle(HATCHES), strict=False):
+            box.set(facecolor=colour, alpha=0.75, hatch=hatch)
+        crowded = max(map(len, groups)) * len(groups) > 30
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+        axis.set_xticks(range(1, len(groups) + 1), [textwrap.fill(name, 18) for name in groups], **turned)
+        axis.set_ylabel(name)
+    _budget_line(axes[1], budget)
+    return figure
+
+
+def training_curves(
+    runs: Mapping[str, Metrics],
+    budget: float | None = None,
+    *,
+    steps_per_epoch: Mapping[str, int] | None = None,
+    title: str = "",
+) -> Figure:
+    """Mean return, mean cost, largest cost and cost rate of every epoch: the mean over seeds, in a band from least to greatest.
+
+    The cost rate is the cumulative training cost per step times the horizon (Ray et al. 2019); a panel whose metric is missing
+    in one of the runs is left out. Given the steps of an epoch, of each run, its curves are over the steps of a seed.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    tables = {name: {metric: _table(epochs, metric, name) for metric in CURVES} for name, epochs in _filled(runs).items()}
+    shown = [metric for metric in CURVES if all(table[metric] is not None for table in tables.values())]
+    if not shown:
+        raise ValueError(f"the runs share none of the metrics {', '.join(CURVES)}; pass what training wrote to metrics.jsonl")
+    figure, axes = _panels(len(shown), 3.2, title)
+    for axis, metric in zip(axes, shown, strict=True):
+        for (name, table), (colour, line) in zip(tables.items(), _styles(), strict=False):
+            values: Any = table[metric]
+            x = np.arange(1, len(values) + 1) * (1 if steps_per_epoch is None else steps_per_epoch[name])
+            seeds = values.shape[1]
+            label = f"{name} (mean and min–max of {seeds} seeds)" if seeds > 1 else f"{name} (1 seed)"
+            axis.plot(x, values.mean(1), color=colour, linestyle=line, label=label)
+            axis.fill_between(x, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
+        axis.set(xlabel="epoch" if steps_per_epoch is None else "steps of each seed", ylabel=CURVES[metric])
+        if steps_per_epoch is not None:
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if metric != "task_return":
+            _budget_line(axis, budget)
+    _legend(figure, axes[-1])
+    return figure
+
+
+def cost_distribution(groups: Groups, budget: float | None = None, *, title: str = "") -> Figure:
+    """Costs of all episodes of each group, as a histogram and as the share of episodes that kept a cost or less."""
+    costs = {name: np.concatenate(as_seeds(pair[1], f"costs of {name}")) for name, pair in _filled(groups).items()}
+    figure, (left, right) = _panels(2, 4.0, title)
+    bins = np.histogram_bin_edges(np.concatenate([*costs.values()]), 30)
+    for (name, paid), (colour, line) in zip(costs.items(), _styles(), strict=False):
+        share = np.full(paid.size, 1 / paid.size)
+        left.hist(paid, list(bins), weights=share, histtype="step", color=colour, linestyle=line, linewidth=1.4)
+        right.ecdf(paid, color=colour, linestyle=line, label=name)
+    left.set(xlabel="episode cost", ylabel="share of episodes")
+    right.set(xlabel="episode cost", ylabel="share of episodes at or below", ylim=(0.0, 1.02))
+    for axis in (left, right):
+        _budget_line(axis, budget, vertical=True)
+    _legend(figure, right)
+    return figure
+
+
+def trajectories(
+    states: Sequence[Any],
+    remaining: Sequence[Any],
+    budget: float,
+    *,
+    labels: tuple[str, str] = ("angle", "velocity"),
+    period: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Paths (time, 2) in the phase plane, coloured by the remaining budgets (time,); overspent parts are dotted and black.
+
+    With a period, say 2π for an angle, the jump of the first coordinate from one end of its range to the other is not drawn.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import Normalize
+
+    if not budget > 0.0 or len(states) == 0 or len(states) != len(remaining):
+        raise ValueError(
+            f"{len(states)} paths, {len(remaining)} budgets, budget={budget!r}; pass as many of each, and budget > 0"
+        )
+    figure, (axis,) = _panels(1, 5.0, title)
+    scale = Normalize(0.0, budget)
+    for i, (path, left) in enumerate(zip(map(np.asarray, states), map(np.asarray, remaining), strict=True)):
+        if path.ndim != 2 or path.shape[1] != 2 or left.shape != path.shape[:1]:
+            raise ValueError(f"path {i} has shape {path.shape} with budgets {left.shape}; pass (time, 2) and (time,)")
+        segments, level = np.stack([path[:-1], path[1:]], axis=1), left[1:]
+        whole = np.abs(np.diff(path[:, 0])) < (np.inf if period is None else period / 2)
+        kept, overspent = whole & (level >= 0), whole & (level < 0)
+        lines = LineCollection(list(segments[kept]), norm=scale, cmap="cividis", linewidths=1.6)
+        lines.set_array(level[kept])
+        axis.add_collection(lines)
+        axis.add_collection(LineCollection(list(segments[overspent]), colors="black", linestyles=":", linewidths=1.6))
+        axis.plot(*path[0], "o", color="black", markersize=4)
+    axis.autoscale_view()
+    axis.set(xlabel=labels[0], ylabel=labels[1])
+    figure.colorbar(ScalarMappable(scale, "cividis"), ax=axis, label="remaining budget (overspent: dotted)")
+    return figure
+
+
+def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
+    """Write a figure as its suffix says; the file appears whole or not at all, and equal figures give equal files."""
+    import matplotlib
+
+    path = pathlib.Path(path)
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(f"{path} has to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, which decides the format")
+    undated = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[kind]
+    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "saute"}):
+            figure.savefig(partial, format=kind[1:], dpi=150, metadata=undated)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _panels(count: int, width: float, title: str) -> tuple[Figure, Sequence[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(count * width, 3.4 if count > 1 else 4.0), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+    if title:
+        figure.suptitle(title)
+    return figure, axes
+
+
+def _styles() -> Any:
+    """Colours and line styles, in pairs that do not come again soon."""
+    return zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)
+
+
+def _budget_line(axis: Axes, budget: float | None, vertical: bool = False) -> None:
+    if budget is not None:
+        draw = axis.axvline if vertical else axis.axhline
+        draw(budget, color="black", linestyle="--", linewidth=1.0, label="budget", zorder=2.5)
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    columns = 2 * len(figure.axes) if len(figure.axes) < 4 else 3
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
+
+
+def _filled(named: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not named:
+        raise ValueError("there is nothing to draw; pass at least one named group")
+    return named
+
+
+def _table(epochs: Metrics, metric: str, name: str) -> np.ndarray | None:
+    """Numbers (epoch, seed), or None if some epoch lacks the metric."""
+    if len(epochs) == 0:
+        raise ValueError(f"{name} has no epochs; train it first")
+    uneven = [epoch for epoch, seeds in enumerate(epochs) if len(seeds) != len(epochs[0]) or not seeds]
+    if uneven:
+        have, want = len(epochs[uneven[0]]), len(epochs[0])
+        raise ValueError(
+            f"{name}: epoch {uneven[0]} has {have} seeds, the first has {want}; pass the same ≥ 1 seeds throughout"
+        )
+    if not all(metric in seed for seeds in epochs for seed in seeds):
+        return None
+    return np.array([[seed[metric] for seed in seeds] for seeds in epochs], np.float64)

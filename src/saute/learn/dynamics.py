@@ -1,0 +1,119 @@
+"""A learned model is an environment: `model_env` makes an `Env` of an ensemble, so that imagination is sautéed like reality."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from saute import budget as B
+from saute.core.native import Sauted, SauteEnv
+from saute.core.options import Options
+from saute.core.protocol import Env, Step
+from saute.learn.ensemble import Ensemble, Parameters
+
+__all__ = ["Imagined", "LearnedBudget", "ModelEnv", "imagination", "imagined", "model_env"]
+
+
+class Imagined(NamedTuple):
+    """State of a `ModelEnv`; an episode belongs to one member (trajectory sampling TS∞ of Chua et al. 2018)."""
+
+    obs: Float[Array, " obs"]
+    time: Int[Array, ""]
+    member: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelEnv:
+    """An `Env` whose dynamics are an ensemble's: s' = s + Δ with (Δ, r, l) ~ N(μ, σ²) of the member that the reset drew.
+
+    Starts, spaces and the task's own budget are the real environment's, which is not needed for stepping.
+    """
+
+    ensemble: Ensemble
+    parameters: Parameters
+    horizon: int
+    env: Any = None
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Box:
+        return self.env.action_space
+
+    @property
+    def budget(self) -> float | None:
+        return getattr(self.env, "budget", None)
+
+    @property
+    def unsafe_reward(self) -> float:
+        return getattr(self.env, "unsafe_reward", 0.0)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[Imagined, Array]:
+        """A start of the real task, in the world of one of the elites."""
+        start_key, member_key = jax.random.split(key)
+        obs = self.env.reset(start_key)[1]
+        return Imagined(obs, jnp.zeros((), jnp.int32), jax.random.choice(member_key, self.parameters.elites)), obs
+
+    def step(self, state: Imagined, action: Array, key: PRNGKeyArray) -> Step:
+        ensemble, known, size = self.ensemble, self.ensemble.known, self.ensemble.observations
+        # An ensemble of one needs no lookup, so that vmap over states leaves its weights as they are.
+        member = 0 if len(self.parameters.least) == 1 else state.member
+        mean, deviation = ensemble.predict(self.parameters, member, state.obs, action)
+        drawn = mean + deviation * jax.random.normal(key, mean.shape, mean.dtype)
+        obs, time = state.obs + drawn[:size], state.time + 1
+        moved = (state.obs, action, obs)
+        reward = drawn[size] if known.reward is None else known.reward(*moved)
+        cost = drawn[ensemble.outputs - math.prod(ensemble.cost_shape) :].reshape(ensemble.cost_shape)
+        cost = jnp.maximum(cost, 0.0) if known.cost is None else known.cost(*moved)
+        ended = jnp.zeros((), bool) if known.terminated is None else known.terminated(*moved)
+        return Step(Imagined(obs, time, state.member), obs, reward, cost, ended, (time >= self.horizon) & ~ended)
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedBudget:
+    """The paper's variant: z is a state dimension that the model learns, and r̃ = r if the predicted z' ≥ 0 else n."""
+
+    env: ModelEnv
+    options: Options
+
+    def step(self, state: Sauted, action: Array, key: PRNGKeyArray) -> Step:
+        step = self.env.step(state.state, action, key)
+        z = step.obs[-self.options.constraints :].reshape(self.options.budget_shape)
+        is_safe = jnp.all(B.safe(z))
+        reward = B.shape(step.reward, is_safe, self.options.unsafe_reward) if self.options.shape else step.reward
+        return step._replace(state=Sauted(step.state, z * self.options.reference, step.reward, ~is_safe), reward=reward)
+
+
+def model_env(ensemble: Ensemble, parameters: Parameters, env: Env) -> ModelEnv:
+    """The learned model of a (bare) environment as an `Env`; `saute.saute(model_env(…), budget=30.0)` sautés imagination."""
+    if (size := env.observation_space.shape[0]) != ensemble.observations:
+        raise ValueError(f"the ensemble predicts {ensemble.observations} observations, but the environment has {size}")
+    return ModelEnv(ensemble, parameters, env.horizon, env)
+
+
+def imagination(
+    ensemble: Ensemble, parameters: Parameters, horizon: int, options: Options | None
+) -> ModelEnv | SauteEnv | LearnedBudget:
+    """The model, sautéed if there are options: w' = (w − l)/γ exactly for the predicted cost, unless the model learns z."""
+    model = ModelEnv(ensemble, parameters, horizon)
+    if options is None:
+        return model
+    return LearnedBudget(model, options) if ensemble.learned_budget else SauteEnv(model, options)
+
+
+def imagined(env: ModelEnv | SauteEnv | LearnedBudget, obs: Array, remaining: Any) -> Any:
+    """The state in which imagination begins at an observation of the bare environment, with a remaining budget if sautéed."""
+    clock, member = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+    if isinstance(env, ModelEnv):
+        return Imagined(obs, clock, member)
+    if isinstance(env, LearnedBudget):
+        obs = jnp.concatenate([obs, jnp.atleast_1d(B.observe(remaining, env.options.reference)).astype(obs.dtype)])
+    return Sauted(Imagined(obs, clock, member), remaining, jnp.zeros((), obs.dtype), jnp.zeros((), bool))

@@ -1,0 +1,225 @@
+"""A learned model: a bootstrapped ensemble of nets that predict Gaussians (Chua et al. 2018), fitted in one compiled call."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from saute.core.options import Options
+from saute.learn.nets import MLP, Normaliser, init_mlp, mlp
+from saute.learn.replay import Replay, Rows, sauted
+
+__all__ = ["MODEL", "NOTHING", "Ensemble", "Known", "ModelSettings", "Parameters", "nll"]
+
+Heads = tuple[MLP, Array, Array]
+"""Net and bounds of the log-variance, of one member or with a leading axis for the members."""
+
+Function = Callable[[Array, Array, Array], Array]
+"""(observation, action, next observation) → reward, cost or end of one step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+    """How large the ensemble is and how it is fitted."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    members: int = 7
+    elites: int = 5
+    """Members with the least held-out error, which are the ones that imagine."""
+    batch: int = 128
+    """Rows of a gradient step, of each member its own."""
+    rate: float = 2e-3
+    heed: float = 0.5
+    """β of β-NLL (Seitzer et al. 2022); at 0, the plain likelihood, rare costs pass for noise and are never learned."""
+    held_out: int = 10
+    """Every how many-th row is held out; a row stays on its side of the split as long as it is stored."""
+    steps: int = 50
+    """Gradient steps between two looks at the held-out error."""
+    patience: int = 5
+    """Looks without an improvement by 1 % of any member, after which fitting stops."""
+    looks: int = 10
+    """Looks after which fitting stops in any case."""
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(f"hidden={self.hidden} of the dynamics model needs at least one layer, each of at least one unit")
+        for name in ("members", "elites", "batch", "steps", "patience", "looks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} of the dynamics model must be at least 1")
+        if self.elites > self.members:
+            raise ValueError(f"elites={self.elites} are more than members={self.members}; choose at most as many")
+        if self.held_out < 2:
+            raise ValueError(f"held_out={self.held_out} leaves nothing to fit; hold out every second row or fewer")
+
+
+MODEL = ModelSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Functions that need not be learned; without one for the end of an episode, it only ends at its horizon."""
+
+    reward: Function | None = None
+    cost: Function | None = None
+    terminated: Function | None = None
+
+
+NOTHING = Known()
+
+
+class Parameters(NamedTuple):
+    """Nets with a leading axis for the members, the bounds of their log-variances, and what all members share."""
+
+    net: MLP
+    least: Float[Array, "member output"]
+    most: Float[Array, "member output"]
+    inputs: Normaliser
+    outputs: Normaliser
+    elites: Int[Array, " elite"]
+
+    def of(self, member: Any) -> Parameters:
+        """The ensemble that consists of one member."""
+        net, least, most = jax.tree.map(lambda leaf: leaf[member][None], (self.net, self.least, self.most))
+        return Parameters(net, least, most, self.inputs, self.outputs, jnp.zeros(1, jnp.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ensemble:
+    """(s' − s, r, l) ~ N(μ(s, a), diag σ²(s, a)) for each member; what is known is left out (Chua et al. 2018)."""
+
+    observations: int
+    actions: int
+    cost_shape: tuple[int, ...] = ()
+    known: Known = NOTHING
+    learned_budget: bool = False
+    """Whether the observations end with z, so that the model learns how the budget is spent (the paper's variant)."""
+    settings: ModelSettings = MODEL
+
+    @property
+    def outputs(self) -> int:
+        costs = math.prod(self.cost_shape) if self.known.cost is None else 0
+        return self.observations + (self.known.reward is None) + costs
+
+    def init(self, key: PRNGKeyArray) -> Parameters:
+        settings, size = self.settings, self.outputs
+        sizes = (self.observations + self.actions, *settings.hidden, 2 * size)
+        nets = jax.vmap(lambda k: init_mlp(k, sizes))(jax.random.split(key, settings.members))
+        least, most = (jnp.full((settings.members, size), bound, jnp.float32) for bound in (-10.0, 0.5))
+        inputs, outputs = (Normaliser(jnp.zeros(n), jnp.ones(n)) for n in (sizes[0], size))
+        return Parameters(nets, least, most, inputs, outputs, jnp.arange(settings.elites, dtype=jnp.int32))
+
+    def frequencies(self, key: PRNGKeyArray, capacity: int) -> Float[Array, "member row"]:
+        """How often each member's bootstrap sample has a row, ~ Poisson(1) (Oza & Russell 2001); drawn once and for all."""
+        # By inversion, for jax.random.poisson takes longer to compile than everything else here.
+        at_most = [sum(1 / math.factorial(i) for i in range(k + 1)) / math.e for k in range(9)]
+        u = jax.random.uniform(key, (self.settings.members, capacity))
+        return jnp.sum(u[..., None] > jnp.asarray(at_most), axis=-1).astype(jnp.float32)
+
+    def predict(self, parameters: Parameters, member: Any, obs: Array, action: Array) -> tuple[Array, Array]:
+        """Mean and deviation of (s' − s, r, l) for one observation and action, by one member."""
+        chosen = jax.tree.map(lambda leaf: leaf[member], (parameters.net, parameters.least, parameters.most))
+        mean, log_variance = _heads(chosen, parameters.inputs(jnp.concatenate([obs, action])))
+        scale = parameters.outputs.scale
+        return mean / scale + parameters.outputs.mean, jnp.exp(0.5 * log_variance) / scale
+
+    def rows(self, rows: Rows, options: Options | None) -> tuple[Float[Array, "row input"], Float[Array, "row output"]]:
+        """What the nets are given, and what they shall say."""
+        batch = sauted(rows, options) if self.learned_budget else rows
+        outputs = [batch.next_obs - batch.obs]
+        if self.known.reward is None:
+            outputs.append(rows.task_reward[:, None])
+        if self.known.cost is None:
+            outputs.append(rows.cost.reshape(len(rows.cost), -1))
+        return jnp.concatenate([batch.obs, rows.action], axis=1), jnp.concatenate(outputs, axis=1)
+
+    def fit(
+        self,
+        parameters: Parameters,
+        frequencies: Float[Array, "member row"],
+        replay: Replay,
+        key: PRNGKeyArray,
+        options: Options | None = None,
+    ) -> tuple[Parameters, dict[str, Float[Array, ""]]]:
+        """Go on from the parameters until no member gets better on the held-out rows; each keeps its best parameters."""
+        settings, every = self.settings, self.settings.held_out
+        inputs, outputs = self.rows(replay.rows, options)
+        filled = jnp.arange(replay.capacity) < replay.size
+        normalisers = _normaliser(inputs, filled), _normaliser(outputs, filled)
+        x, y = normalisers[0](inputs), normalisers[1](outputs)
+        adam = optax.adam(settings.rate)
+        held = (x[::every], y[::every], filled[::every])
+        fitting = replay.size - (replay.size + every - 1) // every
+
+        def gradient_step(carry: tuple[Any, Any], key: PRNGKeyArray) -> tuple[tuple[Any, Any], None]:
+            heads, optimiser = carry
+            drawn = jax.random.randint(key, (settings.members, settings.batch), 0, fitting)
+            rows = drawn // (every - 1) * every + drawn % (every - 1) + 1
+            weight = jnp.take_along_axis(frequencies, rows, axis=1)
+            updates, optimiser = adam.update(jax.grad(_loss)(heads, x[rows], y[rows], weight, settings.heed), optimiser)
+            return (optax.apply_updates(heads, updates), optimiser), None
+
+        def look(carry: Any) -> Any:
+            heads, optimiser, best, least, since, looks = carry
+            keys = jax.random.split(jax.random.fold_in(key, looks), settings.steps)
+            (heads, optimiser), _ = jax.lax.scan(gradient_step, (heads, optimiser), keys)
+            error = _held_out_error(heads, *held)
+            better = error < 0.99 * least
+            best = jax.tree.map(lambda new, old: jnp.where(_fitted_to(better, new), new, old), heads, best)
+            since = jnp.where(better.any(), 0, since + 1)
+            return heads, optimiser, best, jnp.where(better, error, least), since, looks + 1
+
+        heads, zero = (parameters.net, parameters.least, parameters.most), jnp.zeros((), jnp.int32)
+        first = (heads, adam.init(heads), heads, _held_out_error(heads, *held), zero, zero)
+        _, _, best, error, _, looks = jax.lax.while_loop(
+            lambda carry: (carry[4] < settings.patience) & (carry[5] < settings.looks), look, first
+        )
+        elites = jnp.argsort(error)[: settings.elites].astype(jnp.int32)
+        return Parameters(*best, *normalisers, elites), {
+            "model_error": error[elites].mean(),
+            "model_looks": looks.astype(jnp.float32),
+        }
+
+
+def nll(mean: Array, log_variance: Array, y: Array) -> Array:
+    """−log N(y; μ, σ²) = ½((y − μ)²/σ² + log σ² + log 2π)."""
+    return 0.5 * ((y - mean) ** 2 * jnp.exp(-log_variance) + log_variance + math.log(2 * math.pi))
+
+
+def _heads(heads: Heads, x: Array) -> tuple[Array, Array]:
+    """Mean and log σ², softly kept between its learned bounds (Chua et al. 2018, appendix A.1)."""
+    net, least, most = heads
+    mean, log_variance = jnp.split(mlp(net, x, jax.nn.silu), 2, axis=-1)
+    log_variance = most - jax.nn.softplus(most - log_variance)
+    return mean, least + jax.nn.softplus(log_variance - least)
+
+
+def _loss(heads: Heads, x: Array, y: Array, weight: Array, heed: float) -> Array:
+    """Σ over members and outputs of E w σ^2β·nll, and 0.01 · Σ(most − least), which draws the bounds together."""
+    mean, log_variance = jax.vmap(_heads)(heads, x)
+    scaled = jax.lax.stop_gradient(jnp.exp(heed * log_variance)) * nll(mean, log_variance, y)
+    return jnp.sum(jnp.mean(weight[..., None] * scaled, axis=1)) + 0.01 * jnp.sum(heads[2] - heads[1])
+
+
+def _held_out_error(heads: Heads, x: Array, y: Array, filled: Array) -> Float[Array, " member"]:
+    """Mean squared error of each member, in units of the outputs' variance."""
+    mean, _ = jax.vmap(_heads, in_axes=(0, None))(heads, x)
+    return jnp.sum(jnp.mean((mean - y) ** 2, axis=2) * filled, axis=1) / filled.sum()
+
+
+def _normaliser(rows: Float[Array, "row column"], filled: Array) -> Normaliser:
+    """Mean 0 and deviation 1 of the filled rows, for each column that varies."""
+    weight = filled[:, None] / filled.sum()
+    mean = jnp.sum(weight * rows, axis=0)
+    deviation = jnp.sqrt(jnp.sum(weight * (rows - mean) ** 2, axis=0))
+    return Normaliser(mean, jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 1.0))
+
+
+def _fitted_to(mask: Array, leaf: Array) -> Array:
+    return mask.reshape(-1, *(1,) * (leaf.ndim - 1))

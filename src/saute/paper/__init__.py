@@ -1,0 +1,1 @@
+"""Every figure, table, theorem and claim of the paper, as data."""

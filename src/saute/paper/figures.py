@@ -1,0 +1,188 @@
+"""Figures and tables of the paper as data: which runs it compares, at which budgets, and what was published."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from saute.algos.sac import SacSettings
+from saute.runs.config import Experiment
+from saute.runs.presets import FAST_SAC, SAC, Preset, short_of
+
+__all__ = ["ARTIFACTS", "Artifact", "Row"]
+
+
+class Row(NamedTuple):
+    """One box of a figure, or one line of a table."""
+
+    label: str
+    experiment: Experiment
+    budget: float
+    """Budget at which the policies are tested."""
+    published: str = "–"
+    """Task and safety as the paper prints them, where it prints numbers."""
+    paper_epochs: int | None = None
+    """Epochs of the paper where they are not those of its other experiments on the task."""
+    most_episodes: int | None = None
+    """Test episodes per seed of a method that is slow to test."""
+    learners: Mapping[str, Preset] = MappingProxyType({})
+    """Settings by scale, where they are not the preset's."""
+
+
+class Artifact(NamedTuple):
+    title: str
+    claim: str
+    rows: tuple[Row, ...]
+
+
+def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, str, str, str]) -> tuple[Row, ...]:
+    return tuple(
+        Row(label, Experiment(env, algo=algo, method=method), budget, published[0] if published else "–")
+        for label, algo, method, *published in methods
+    )
+
+
+def _sauted(label: str, env: str, budget: float, test: float | None = None, **options: Any) -> Row:
+    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
+
+
+def _short(row: Row) -> Row:
+    """A row that is there to be compared: at laptop scale it is trained for fewer epochs."""
+    return row._replace(learners={"laptop": short_of(row.experiment.env, row.experiment.method)})
+
+
+def _against(label: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """One row, and those that it is compared with."""
+    return tuple(row if row.label == label else _short(row) for row in rows)
+
+
+def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
+    name = algo.upper()
+    return ((f"Vanilla {name}", algo, "vanilla"), (f"Sauté {name}", algo, "saute"), (f"{name}-L", algo, "lagrangian"))
+
+
+NARROW = SAC["paper"]._replace(settings=SacSettings(hidden=(64, 64), replay=60_000))
+WIDE = SAC["fast"]._replace(settings=dataclasses.replace(FAST_SAC, hidden=(256, 256)))
+CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
+TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
+PUBLISHED = {
+    "reacher": (
+        "−60.85±.10; 18.15, 19.14, 19.36",
+        "−61.35±.44; 4.51, 8.78, 9.12",
+        "−60.88±.10; 9.95, 11.69, 13.18",
+        "−61.15±.44; 6.44, 12.44, 14.85",
+        "−60.91±.11; 7.81, 13.90, 17.41",
+        "−61.17±.13; 5.68, 10.02, 10.94",
+    ),
+    "point": (
+        "2.89±.47; 16.18, 52.00, 55.08",
+        "2.77±.59; .19, 0, 0",
+        "2.93±.49; 17.92, 52.00, 58.04",
+        "2.96±.45; 19.21, 52.00, 55.05",
+        "2.90±.48; .93, 0, 33.02",
+        "2.90±.60; 18.24, 52.00, 59.78",
+    ),
+    "car": (
+        "2.96±.46; 19.88, 52.00, 68.02",
+        "2.81±.45; .22, 0, 0",
+        "2.91±.46; 16.75, 53.00, 73.00",
+        "2.91±.47; 16.65, 51.00, 64.07",
+        "2.72±.64; 1.02, 0, 39.00",
+        "2.91±.61; 13.72, 48.00, 83.00",
+    ),
+}
+ABLATED_N = {
+    0.0: "−61.47, −74.87, −86.67; 32.49, 37.56, 39.68",
+    10.0: "−64.34, −71.68, −83.01; 36.84, 38.38, 39.47",
+    100.0: "−72.65, −79.29, −91.18; 35.91, 37.71, 39.69",
+    1e3: "−80.24, −83.95, −89.16; 37.05, 38.15, 39.40",
+    1e4: "−67.24, −78.95, −86.73; 36.94, 38.09, 39.50",
+    1e5: "−67.19, −76.42, −85.81; 36.22, 37.92, 39.45",
+}
+
+
+def _table(env: str, budget: float) -> tuple[Row, ...]:
+    rows = _rows(env, budget, *((*method, published) for method, published in zip(TABLE, PUBLISHED[env], strict=True)))
+    return _against("Sauté", rows)
+
+
+def _ablation(env: str, budget: float) -> tuple[Row, ...]:
+    return (
+        _sauted("Sauté", env, budget),
+        _sauted("no state augmentation", env, budget, augment=False),
+        _sauted("no cost shaping", env, budget, shape=False),
+    )
+
+
+ARTIFACTS: dict[str, Artifact] = {
+    "pendulum-trpo": Artifact(
+        "Pendulum, TRPO family (figure 1)",
+        "Sauté never violates; the Lagrangians and CPO do.",
+        _rows("pendulum", 30.0, *_family("trpo"), PID, CPO),
+    ),
+    "pendulum-ppo": Artifact(
+        "Pendulum, PPO family (figure 1)",
+        "Sauté never violates; the Lagrangian does.",
+        _rows("pendulum", 30.0, *_family("ppo")),
+    ),
+    "pendulum-sac": Artifact(
+        "Pendulum, SAC family (figure 1)",
+        "Sauté never violates; the Lagrangian does.",
+        _rows("pendulum", 30.0, *_family("sac")),
+    ),
+    "sac-narrow": Artifact(
+        "Pendulum, SAC with narrow networks (appendix)",
+        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width only.",
+        (
+            *(row._replace(learners={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
+            _sauted("Sauté SAC 256×256", "pendulum", 30.0, algo="sac")._replace(learners={"laptop": WIDE}),
+        ),
+    ),
+    "model-based": Artifact(
+        "Pendulum, MBPO and PETS (figure 3)",
+        "Sauté never violates, at some loss of return.",
+        (
+            *_rows("pendulum", 30.0, *_family("mbpo")[:2]),
+            *(row._replace(most_episodes=25) for row in _rows("pendulum", 30.0, *_family("pets")[:2])),
+        ),
+    ),
+    "double-pendulum": Artifact(
+        "Double pendulum (figure 2)",
+        "Sauté never violates; TRPO-L and CPO spread widely.",
+        _against("Sauté TRPO", _rows("double_pendulum", 40.0, *_family("trpo"), CPO)),
+    ),
+    "generalisation": Artifact(
+        "One policy for many budgets, double pendulum (figure 4)",
+        "A policy trained with random budgets is safe at each; one trained at 60 need not be.",
+        (
+            *(_short(_sauted(f"baseline {d:g}", "double_pendulum", d)) for d in (40.0, 60.0, 80.0)),
+            *(_short(_sauted(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d)) for d in (40.0, 80.0)),
+            *(_short(_sauted(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0)) for d in (40.0, 60.0, 80.0)),
+        ),
+    ),
+    "ablation-pendulum": Artifact(
+        "Without parts of Sauté, pendulum (figure 5)", "Both parts are needed.", _ablation("pendulum", 30.0)
+    ),
+    "ablation-double-pendulum": Artifact(
+        "Without parts of Sauté, double pendulum (figure 5)",
+        "Both parts are needed.",
+        tuple(map(_short, _ablation("double_pendulum", 40.0))),
+    ),
+    "ablation-n": Artifact(
+        "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
+        "Safe for every n; the return is best for n near 1000.",
+        tuple(
+            _short(_sauted(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600))
+            for n, text in ABLATED_N.items()
+        ),
+    ),
+    "reacher": Artifact("Reacher (figure 6, table)", "Only Sauté has no violations.", _table("reacher", 10.0)),
+    "point": Artifact("Point goal (figure 6, table)", "Sauté has few or no violations, others many.", _table("point", 20.0)),
+    "car": Artifact(
+        "Car goal (figure 6, table)",
+        "Sauté has few or no violations, others many. At laptop scale CVaR-L has 8 % of the paper's steps and earns less.",
+        _table("car", 20.0),
+    ),
+}

@@ -1,0 +1,134 @@
+"""What the test episodes of one row of a figure or table came to: numbers that pages show and claims are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from saute.evidence.stats import bootstrap, upper_bound
+from saute.runs.evaluate import Outcome
+
+__all__ = ["Evidence", "Late", "Seed", "Spread", "evidence_from", "late_epochs", "measure"]
+
+
+class Spread(NamedTuple):
+    """Numbers of many episodes: their mean with its 95 % bootstrap interval over seeds, and how they are distributed."""
+
+    mean: float
+    low: float
+    high: float
+    std: float
+    q05: float
+    median: float
+    q90: float
+    q95: float
+    q99: float
+    largest: float
+
+
+class Seed(NamedTuple):
+    """The episodes of one seed; return and cost are means."""
+
+    episodes: int
+    violations: int
+    task_return: float
+    cost: float
+    worst: float
+
+
+class Late(NamedTuple):
+    """The second half of training, where policies act at random, as its curves show it: means over epochs and seeds."""
+
+    share: float
+    """Of violating episodes."""
+    cost: float
+
+
+class Evidence(NamedTuple):
+    """All episodes of a row, held against the budget they were tested at."""
+
+    label: str
+    budget: float
+    task_return: Spread
+    cost: Spread
+    seeds: tuple[Seed, ...]
+    run: str
+    """Name of the run folder, which tells its settings apart from all others."""
+    epochs: int
+    seconds: int | None
+    """How long training took; None if it was interrupted, since nobody knows then."""
+    late: Late | None = None
+    """How training ended; None where that is not known."""
+
+    @property
+    def episodes(self) -> int:
+        return sum(seed.episodes for seed in self.seeds)
+
+    @property
+    def violations(self) -> int:
+        return sum(seed.violations for seed in self.seeds)
+
+    @property
+    def share(self) -> float:
+        return self.violations / self.episodes
+
+    @property
+    def seen(self) -> str:
+        """k of n, and what that proves."""
+        bound = upper_bound(self.violations, self.episodes)
+        return f"{self.violations} of {self.episodes}, so ≤ {100 * bound:.3g} % at 95 %"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, that `evidence_from` takes."""
+        nested = {"task_return": self.task_return._asdict(), "cost": self.cost._asdict()}
+        late = self.late and self.late._asdict()
+        return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds], "late": late}
+
+
+def evidence_from(values: dict[str, Any]) -> Evidence:
+    spreads = {name: Spread(**values[name]) for name in ("task_return", "cost")}
+    late = Late(**values["late"]) if values.get("late") else None
+    return Evidence(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"]), "late": late})
+
+
+def measure(
+    label: str,
+    budget: float,
+    outcomes: Sequence[Outcome],
+    *,
+    run: str = "",
+    epochs: int = 0,
+    seconds: int | None = None,
+    late: Late | None = None,
+) -> Evidence:
+    """The evidence in evaluated episodes, one outcome per seed."""
+    return Evidence(
+        label,
+        budget,
+        _spread([one.task_return for one in outcomes]),
+        _spread([one.cost for one in outcomes]),
+        tuple(_seed(one, budget) for one in outcomes),
+        run,
+        epochs,
+        seconds,
+        late,
+    )
+
+
+def late_epochs(curves: Sequence[Sequence[Mapping[str, float]]]) -> Late | None:
+    """How training ended, from its numbers by epoch and seed; epochs in which no episode ended have none."""
+    late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch if seed.get("episodes")]
+    return Late(*(float(np.mean([seed[name] for seed in late])) for name in ("violation_rate", "cost"))) if late else None
+
+
+def _spread(values: list[np.ndarray]) -> Spread:
+    every, interval = np.concatenate(values), bootstrap(values, lambda drawn: float(drawn.mean()))
+    quantiles = np.quantile(every, [0.05, 0.5, 0.9, 0.95, 0.99])
+    return Spread(*(round(float(number), 4) for number in (*interval, every.std(), *quantiles, every.max())))
+
+
+def _seed(one: Outcome, budget: float) -> Seed:
+    means = (one.task_return.mean(), one.cost.mean(), one.cost.max())
+    return Seed(len(one.cost), int((one.cost > budget).sum()), *(round(float(number), 4) for number in means))

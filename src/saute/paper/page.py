@@ -1,0 +1,171 @@
+"""The page that sets our numbers beside the paper's, written from what `saute reproduce` left on disk; it trains nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections import Counter
+from collections.abc import Mapping
+
+from saute.cli.main import UserError
+from saute.paper.claims import CLAIMS, verdict
+from saute.paper.durations import duration
+from saute.paper.figures import ARTIFACTS, Artifact
+from saute.paper.judges import Verdict
+from saute.paper.measured import Evidence, evidence_from
+
+__all__ = ["EPISODES", "page", "read", "table", "verdicts"]
+
+Rows = dict[str, Evidence]
+
+HEADS = (
+    "method",
+    "budget",
+    "return: mean ± std [95 % interval]",
+    "return: 5 %, 95 %",
+    "cost: mean [95 % interval]",
+    "cost: 5 %, 90 %, 95 %, 99 %, worst",
+    "violations",
+    "the paper",
+    "training",
+    "epochs",
+)
+EPISODES = 100
+"""Test episodes per seed in the paper."""
+SCALES = {
+    "smoke": "one epoch of one seed, to see that everything works; nothing can be concluded from it",
+    "laptop": "the fast presets, on two cores; policies that are there to be compared are trained for fewer epochs",
+    "paper": "the paper's settings and epochs",
+}
+
+
+def read(results: pathlib.Path, scale: str, name: str) -> Rows:
+    """What is known about an artifact, by label; nothing, if it has not been reproduced."""
+    file = results / scale / name / "numbers.json"
+    try:
+        return {row.label: row for row in map(evidence_from, json.loads(file.read_text()))}
+    except FileNotFoundError:
+        return {}
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        fix = f"write it anew with saute reproduce {name} --scale {scale}"
+        raise UserError(f"{file} cannot be read ({problem!r}); {fix}") from None
+
+
+def verdicts(name: str, known: dict[str, Rows]) -> list[tuple[str, Verdict]]:
+    """Every claim about an artifact with its verdict; rows of its own come before those of another."""
+    claims = CLAIMS.get(name, ())
+    others = [known.get(claim.source, {}) if claim.source else {} for claim in claims]
+    return [(claim.sentence, verdict(claim, {**other, **known[name]})) for claim, other in zip(claims, others, strict=True)]
+
+
+def table(artifact: Artifact, rows: Rows) -> str:
+    """Every row of an artifact, beside what was published of it."""
+    lines = [HEADS, ("---",) * len(HEADS)]
+    for row in artifact.rows:
+        ours = _cells(rows[row.label]) if row.label in rows else ("not run", *("–",) * 4)
+        training = (_time([rows[row.label]]), str(rows[row.label].epochs)) if row.label in rows else ("–", "–")
+        lines.append((row.label, f"{row.budget:g}", *ours, row.published, *training))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def page(results: pathlib.Path, scale: str, here: pathlib.Path) -> str:
+    """All artifacts at one scale; pictures are linked from where the page will lie."""
+    known = {name: read(results, scale, name) for name in ARTIFACTS}
+    parts = [_introduction(scale, known, _link(results, here)), _summary(known)]
+    for name, artifact in ARTIFACTS.items():
+        parts.append(f"## {artifact.title}\n\nThe paper in short: {artifact.claim}")
+        parts += [_command(name, scale, known[name]), table(artifact, known[name]), _claims(verdicts(name, known))]
+        pictures = {"box.png": "Returns and costs", "curves.png": "Training"}
+        links = (
+            f"![{artifact.title}: {text}]({_link(results / scale / name / file, here)})"
+            for file, text in pictures.items()
+            if (results / scale / name / file).exists()
+        )
+        parts += links
+    solved = results / scale / "theory" / "theory.md"
+    if solved.exists():
+        command = f"`saute reproduce theory --scale {scale}`"
+        parts.append(f"## Theorem 2 as an experiment\n\n[Exact values and gaps]({_link(solved, here)}), from {command}.")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _introduction(scale: str, known: dict[str, Rows], results: str) -> str:
+    rows = [row for part in known.values() for row in part.values()]
+    done = sum(len(part) == len(ARTIFACTS[name].rows) for name, part in known.items())
+    return f"""# The paper's figures and tables, reproduced
+
+Written by `saute reproduce page --scale {scale}` from the numbers in [`results`]({results}); do not edit it by hand. Scale
+`{scale}`: {SCALES[scale]}. Complete: {done} of {len(known)} figures and tables; training what is here took {_time(rows)}.
+
+Policies act deterministically on starts that training never saw; the return is the task's own, never the shaped one. An
+episode violates if its cost is above the budget. "0 of N, so ≤ p at 95 %" is the exact bound on the probability of a violation
+(Clopper & Pearson), with the episodes of all seeds as one sample. Intervals of means are 95 % bootstrap intervals over seeds
+and their episodes. "The paper" has what was printed: task (mean ± std), then safety (mean, 90 %, 99 %), for its training data;
+a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return. Training
+times are those on the clock; a training that ran beside another one (`--jobs 2`) took longer than it would have alone.
+
+A verdict is computed from the numbers, by the judge that `saute.paper.claims` pairs with the sentence; causes of what does not hold
+are in `docs/differences.md`."""
+
+
+def _command(name: str, scale: str, rows: Rows) -> str:
+    command = f"saute reproduce {name} --scale {scale}"
+    if not rows:
+        return f"Not run yet: `{command}`"
+    seeds = [seed for row in rows.values() for seed in row.seeds]
+    most, *fewer = sorted({seed.episodes for seed in seeds}, reverse=True)
+    command += f" --episodes {most}" if most != EPISODES else ""
+    counts = " or ".join(map(str, [most, *fewer]))
+    tested = f"{max(len(row.seeds) for row in rows.values())} × {counts} test episodes per method"
+    return f"`{command}`: training took {_time(list(rows.values()))}; {tested}."
+
+
+def _summary(known: dict[str, Rows]) -> str:
+    lines = ["| figure or table | holds | holds partly | does not hold | not run |", "|---|---|---|---|---|"]
+    total: Counter[str] = Counter()
+    for name, artifact in ARTIFACTS.items():
+        counts = Counter[str](one.word for _, one in verdicts(name, known))
+        total += counts
+        lines.append(f"| [{artifact.title}](#{_anchor(artifact.title)}) | {_counts(counts)} |")
+    return "\n".join(["## Claims\n", *lines, f"| all | {_counts(total)} |"])
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return " | ".join(str(counts.get(word, 0)) for word in ("holds", "holds partly", "does not hold", "not run"))
+
+
+def _claims(judged: list[tuple[str, Verdict]]) -> str:
+    if not judged:
+        return ""
+    lines = [f"| {sentence} | **{one.word}** | {one.reason} |" for sentence, one in judged]
+    return "\n".join(["| the paper says | verdict | because |", "|---|---|---|", *lines])
+
+
+def _cells(row: Evidence) -> tuple[str, ...]:
+    task, cost = row.task_return, row.cost
+    return (
+        f"{task.mean:.2f} ± {task.std:.2f} [{task.low:.2f}, {task.high:.2f}]",
+        f"{task.q05:.2f}, {task.q95:.2f}",
+        f"{cost.mean:.2f} [{cost.low:.2f}, {cost.high:.2f}]",
+        ", ".join(f"{value:.2f}" for value in (cost.q05, cost.q90, cost.q95, cost.q99, cost.largest)),
+        row.seen,
+    )
+
+
+def _time(rows: list[Evidence]) -> str:
+    """How long the runs of some rows took, each counted once."""
+    seconds = {row.run: row.seconds for row in rows}
+    known = sum(value for value in seconds.values() if value is not None)
+    unknown = sum(value is None for value in seconds.values())
+    return duration(known) if not unknown else f"{duration(known)} and an unknown time for {unknown} interrupted run(s)"
+
+
+def _link(file: pathlib.Path, here: pathlib.Path) -> str:
+    return pathlib.Path(os.path.relpath(file, here.parent)).as_posix()
+
+
+def _anchor(title: str) -> str:
+    """As web pages of repositories name headings."""
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    return kept.replace(" ", "-")

@@ -1,0 +1,118 @@
+"""Pictures of exact solutions: values against n, policies of a grid-world, the pendulum's return against its budget."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from saute.evidence.plots import LINES, PALETTE
+from saute.exact import NO_SAFE_ACTION, Solution
+from saute.paper.gridworld import MOVES, Gridworld
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from saute.paper.measured import Evidence
+    from saute.paper.theory import Controlled, Penalised
+
+__all__ = ["budget_curve", "policy_maps", "value_curves"]
+
+GROUND = {".": "#f4f4f4", "S": "#f4f4f4", "G": "#009E73", "~": "#d8b98a", "#": "#444444"}
+
+
+def value_curves(rows: Sequence[Penalised]) -> Figure:
+    """−V_n rising to the dashed −V_∞, and the probability that the optimal policy of n overspends."""
+    figure, (left, right) = _axes(2, 4.2)
+    for budget, (colour, line) in zip(sorted({row.budget for row in rows}), _styles(), strict=False):
+        finite = [row for row in rows if row.budget == budget and row.n < np.inf]
+        (limit,) = (row for row in rows if row.budget == budget and row.n == np.inf)
+        n = [row.n for row in finite]
+        left.plot(
+            n, [-row.value for row in finite], color=colour, linestyle=line, marker="o", markersize=3, label=f"{budget:g}"
+        )
+        left.axhline(-limit.value, color=colour, linestyle="--", linewidth=0.9)
+        right.plot(n, [row.violation for row in finite], color=colour, linestyle=line, marker="o", markersize=3)
+    for axis in (left, right):
+        axis.set_xscale("symlog", linthresh=0.25)
+        axis.set(xlabel="penalty n of an overspent step", xlim=(-0.02, 1.2 * max(row.n for row in rows if row.n < np.inf)))
+    left.set_ylabel("expected cost −Vₙ (dashed: n = ∞)")
+    right.set_ylabel("P(violation) of the optimal policy")
+    left.legend(title="budget", fontsize="small", frameon=False, ncols=2, loc="lower right")
+    return figure
+
+
+def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) -> Figure:
+    """Optimal first actions for some remaining budgets; a cross where no action is safe."""
+    from matplotlib.patches import Rectangle
+
+    rows, columns = len(world.rows), len(world.rows[0])
+    figure, axes = _axes(len(budgets), 3.6)
+    for axis, budget in zip(axes, budgets, strict=True):
+        for (i, j), sign in np.ndenumerate(np.array([list(row) for row in world.rows])):
+            axis.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=GROUND[str(sign)], edgecolor="white"))
+        for (i, j), action in zip(world.cells, solution.policy[0, :, budget], strict=True):
+            if (i, j) == world.cells[world.goal]:
+                axis.text(j, i, "G", ha="center", va="center", color="white", weight="bold")
+            elif action == NO_SAFE_ACTION:
+                axis.plot(j, i, "x", color="#D55E00", markersize=6)
+            else:
+                down, right = MOVES[action]
+                tip = {"width": 0.06, "head_width": 0.32, "head_length": 0.3, "length_includes_head": True}
+                axis.arrow(j - 0.35 * right, i - 0.35 * down, 0.7 * right, 0.7 * down, color="#0072B2", **tip)
+        start = world.cells[world.start]
+        axis.add_patch(Rectangle((start[1] - 0.46, start[0] - 0.46), 0.92, 0.92, fill=False, edgecolor="black", linewidth=1.5))
+        axis.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal", xticks=[], yticks=[])
+        axis.set_title(f"remaining budget {budget}")
+        axis.grid(visible=False)
+        axis.spines[:].set_visible(False)
+    return figure
+
+
+def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Figure:
+    """Returns of the controllers of all grids, the dual of the finest, and learned policies, as crosses if no test violates."""
+    figure, (axis,) = _axes(1, 8.0)
+    grids = [*dict.fromkeys(row.grid for row in rows)]
+    for grid, (colour, line) in zip(grids, _styles(), strict=False):
+        kept = [row for row in rows if row.grid == grid and row.budget < np.inf]
+        budgets = [row.budget for row in kept]
+        name = f"controller of {grid.angles} × {grid.speeds} × {grid.levels + 1} values"
+        axis.plot(
+            budgets, [row.task_return for row in kept], color=colour, linestyle=line, marker="o", markersize=4, label=name
+        )
+        if grid == grids[-1]:
+            axis.plot(budgets, [row.dual for row in kept], "+", color="black", markersize=9, label="dual on the finest grid")
+    (free,) = (row for row in rows if row.grid == grids[-1] and row.budget == np.inf)
+    axis.axhline(free.task_return, color="black", linestyle="--", linewidth=0.9, label="no budget")
+    safe, unsafe = ([one for one in learned if (one.violations == 0) == clean] for clean in (True, False))
+    for kind, marker, name in ((safe, "x", "learned, no violation in tests"), (unsafe, "^", "learned, with violations")):
+        axis.plot(
+            [one.budget for one in kind],
+            [one.task_return.mean for one in kind],
+            marker,
+            color="black",
+            fillstyle="none",
+            markersize=6,
+            label=name,
+        )
+    axis.set(xlabel="budget d", ylabel="mean task return")
+    figure.legend(fontsize="small", frameon=False, loc="outside right upper")
+    return figure
+
+
+def _axes(count: int, width: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(count * width, 3.6 if count > 1 else 4.2), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+    return figure, axes
+
+
+def _styles() -> Any:
+    return zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)

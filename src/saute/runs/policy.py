@@ -1,0 +1,152 @@
+"""Trained policies, apart from training: observation and remaining budget in, action out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from saute import budget as B
+from saute.learn.nets import Categorical, Gaussian, policy_for
+from saute.learn.planner import Planner, planner_of
+from saute.learn.squashed import SquashedGaussian, squashed_for
+from saute.runs.checkpoint import CheckpointError, load, restore, save
+from saute.runs.pretrained import located
+
+__all__ = ["BudgetedPolicy", "Policy", "load_policy", "save_policies"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A policy for the observations of the bare environment; a sautéed one also takes the remaining budget.
+
+    `policy(obs, remaining=12.5)` acts deterministically on one observation (d,) or on many (N, d), with one remaining budget
+    or one each; `key` makes it draw from its distribution instead.
+    """
+
+    net: Gaussian | Categorical | SquashedGaussian | Planner
+    parameters: Any
+    action_low: np.ndarray | None
+    action_high: np.ndarray | None
+    reference: np.ndarray | None
+    """Reference budgets of the constraints, or None for a policy that does not observe its budget."""
+
+    def __call__(self, obs: Any, remaining: Any = None, key: Any = None) -> np.ndarray:
+        action = np.asarray(_act(self.net, self.parameters, self._augmented(obs, remaining), key))
+        return action if self.action_low is None else np.clip(action, self.action_low, self.action_high)
+
+    def _augmented(self, obs: Any, remaining: Any) -> np.ndarray:
+        obs = np.asarray(obs, np.float32)
+        extra = 0 if self.reference is None else len(self.reference)
+        size = self.net.observations - extra
+        if obs.ndim not in (1, 2) or obs.shape[-1] != size:
+            raise ValueError(f"observation has shape {obs.shape}, expected ({size},) or (N, {size}) of the bare environment")
+        if self.reference is None:
+            if remaining is not None:
+                raise ValueError("this policy does not observe its budget; call it without remaining")
+            return obs
+        if remaining is None:
+            raise ValueError(
+                "this policy needs its remaining budget: policy(obs, remaining=12.5), or let BudgetedPolicy keep it"
+            )
+        left = np.asarray(remaining, np.float32)
+        left = left[..., None] if (extra == 1 and left.shape[-1:] != (1,)) or left.ndim == 0 else left
+        z = np.broadcast_to(B.observe(left, self.reference), (*obs.shape[:-1], extra))
+        return np.concatenate([obs, z], axis=-1, dtype=np.float32)
+
+
+class BudgetedPolicy:
+    """A policy that keeps its own books on a real plant: `begin(budget)`, then `act(obs)` and `spend(cost)` in turn.
+
+    Example:
+        >>> keeper = BudgetedPolicy(lambda obs, remaining: remaining, discount=1.0)
+        >>> keeper.begin(2.0)
+        >>> keeper.act(None), keeper.spend(0.5), keeper.act(None), keeper.violated
+        (2.0, 1.5, 1.5, False)
+    """
+
+    def __init__(self, policy: Any, discount: float = 1.0):
+        self.policy, self.discount = policy, discount
+        self.remaining: Any = None
+
+    def begin(self, budget: Any) -> None:
+        """Start an episode with its full budget."""
+        if not np.all((np.asarray(budget) > 0) & np.isfinite(budget)):
+            raise ValueError(f"budget={budget!r} must be positive and finite")
+        self.remaining = budget
+
+    def act(self, obs: Any) -> Any:
+        if self.remaining is None:
+            raise gym.error.ResetNeeded("act was called before begin; call begin(budget) to start an episode")
+        return self.policy(obs, remaining=self.remaining)
+
+    def spend(self, cost: Any) -> Any:
+        """Book the cost of the last step, and return what remains."""
+        if self.remaining is None:
+            raise gym.error.ResetNeeded("spend was called before begin; call begin(budget) to start an episode")
+        if not np.all((np.asarray(cost) >= 0) & np.isfinite(cost)):
+            raise ValueError(f"cost={cost!r} must be finite and ≥ 0")
+        self.remaining = B.spend(self.remaining, cost, self.discount)
+        return self.remaining
+
+    @property
+    def violated(self) -> bool:
+        return self.remaining is not None and not np.all(B.safe(self.remaining))
+
+
+def save_policies(path: pathlib.Path, policies: list[Any], env: Any, net: Any, meta: dict[str, Any]) -> None:
+    """All seeds' policy parameters and what is needed to act with them."""
+    options = getattr(env, "options", None)
+    described = {
+        **meta,
+        **(
+            {"planner": net.described()}
+            if isinstance(net, Planner)
+            else {"hidden": list(net.hidden), "squashed": isinstance(net, SquashedGaussian)}
+        ),
+        "observations": int(env.observation_space.shape[0]),
+        "discrete": int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else None,
+        "low": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.low.tolist(),
+        "high": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.high.tolist(),
+        "reference": np.atleast_1d(options.reference).tolist() if options is not None and options.augment else None,
+    }
+    save(path, {str(seed): parameters for seed, parameters in enumerate(policies)}, described)
+
+
+def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
+    """The policy of one seed of a run folder, of a policy file, or of pretrained:NAME."""
+    path = located(path)
+    file = path / "policy.safetensors" if path.is_dir() else path
+    arrays, meta = load(file)
+    prefix = f"['{seed}']"
+    chosen = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    if not chosen:
+        seeds = sorted({name.split("'")[1] for name in arrays})
+        raise CheckpointError(f"{file} has no seed {seed}; it has {', '.join(seeds)}")
+    observation_space = spaces.Box(-np.inf, np.inf, (meta["observations"],), np.float32)
+    box = meta["discrete"] is None
+    low, high = (np.asarray(meta[end], np.float32) if box else None for end in ("low", "high"))
+    action_space = spaces.Discrete(meta["discrete"]) if low is None or high is None else spaces.Box(low, high, dtype=np.float32)
+    net: Gaussian | Categorical | SquashedGaussian | Planner
+    if "planner" in meta:
+        net = planner_of(meta["planner"])
+    else:
+        make = squashed_for if meta["squashed"] else policy_for
+        net = make(observation_space, action_space, tuple(meta["hidden"]))
+    template = jax.eval_shape(net.init, jax.random.key(0))
+    empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
+    reference = None if meta["reference"] is None else np.asarray(meta["reference"], np.float32)
+    return Policy(net, restore(empty, chosen, file), low, high, reference)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _act(net: Any, parameters: Any, obs: Any, key: Any) -> jnp.ndarray:
+    distribution = net.distribution(parameters, obs)
+    return net.mode(distribution) if key is None else net.sample(distribution, key)
