@@ -2,18 +2,17 @@
 
     python benchmarks/bench_envs.py
 
-"ours" is what training runs: `saute.learn.drive.collect` with random actions and resets, compiled, float32, one thread per core.
+"ours" is what training runs: `saute.learn.drive.rollout` with random actions and resets, compiled, float32, a thread per core.
 To reach on two cores: pendulum ≥ 300 × Gymnasium's loop, double pendulum and reacher ≥ 100 ×, Point ≥ 20 × mujoco.rollout,
 Car ≥ 0.8 × mujoco.rollout and ≥ 8 × a Python loop with sensors; compilation ≤ 10 s per task.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -23,9 +22,12 @@ from mujoco.rollout import Rollout
 from timing import rates, report
 
 import saute
-from saute.learn.drive import collect
+from saute.core.machine import cores
+from saute.learn.agent import Acted, unchanged
+from saute.learn.drive import Window, rollout
+from saute.learn.stream import begin
 
-CORES = len(os.sched_getaffinity(0))
+CORES = cores()
 POOL = ThreadPoolExecutor(CORES)
 ENVS, STEPS = 4096, 200
 
@@ -86,15 +88,32 @@ def python_loop(task: Any, steps: int = 200) -> Callable[[], int]:
     return work
 
 
+class Random(NamedTuple):
+    """Acts anyhow, and learns nothing."""
+
+    actions: int
+
+    observe = staticmethod(unchanged)
+
+    def memory(self, count: int) -> tuple[()]:
+        return ()
+
+    def act(self, state: Any, memory: tuple[()], obs: Any, key: Any) -> Acted:
+        return Acted(jax.random.uniform(key, (len(obs), self.actions), minval=-1.0))
+
+
 def ours(env: Any) -> tuple[Callable[[], int], float]:
-    """The compiled collector on every core, and how long it took to compile."""
+    """The compiled driver on every core, and how long it took to compile."""
+    agent: Any = Random(env.action_space.shape[0])
+    play = rollout(agent, env, Window(ENVS // CORES, STEPS, True))
 
-    def act(obs: Any, key: Any) -> tuple[Any, Any]:
-        return jax.random.uniform(key, (len(obs), env.action_space.shape[0]), minval=-1.0), ()
+    def collected(key: Any) -> Any:
+        start_key, key = jax.random.split(key)
+        return play((), begin(env, start_key, ENVS // CORES), jax.random.split(key, STEPS))[2]
 
-    begin = time.perf_counter()
-    run = jax.jit(lambda key: collect(env, act, key, ENVS // CORES, STEPS)).lower(jax.random.key(0)).compile()
-    seconds = time.perf_counter() - begin
+    first = time.perf_counter()
+    run = jax.jit(collected).lower(jax.random.key(0)).compile()
+    seconds = time.perf_counter() - first
 
     def work() -> int:
         keys = [jax.random.key(i) for i in range(CORES)]

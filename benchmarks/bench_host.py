@@ -7,6 +7,7 @@ To reach: ≥ 0.7 × the bare simulator. Then five seeds side by side, as `saute
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import gymnasium as gym
@@ -15,8 +16,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from timing import rates, report
 
-from saute.algos.onpolicy_host import host_collector
-from saute.runs.config import Experiment, algorithm_of, environment_of
+from saute.algos.onpolicy import OnPolicyAgent
+from saute.core.protocol import spec_of
+from saute.envs.from_gym import HostEnvs
+from saute.learn.agent import unchanged
+from saute.learn.drive import drive
+from saute.runs.build import algorithm_of, configured, environment_of
+from saute.runs.config import Experiment
+from saute.runs.presets import changed
 
 SEEDS, EACH, STEPS = 5, 20, 40
 
@@ -36,15 +43,27 @@ def bare() -> Callable[[], int]:
     return work
 
 
+class Collecting(OnPolicyAgent):
+    """Acts as the learner does, and learns nothing."""
+
+    learn = staticmethod(unchanged)  # type: ignore[assignment]
+
+
 def ours(side_by_side: bool) -> Callable[[], int]:
-    experiment = Experiment("car", seeds=SEEDS, envs=EACH, preset="fast").checked()
-    host = environment_of(experiment, num_envs=None if side_by_side else EACH)
-    bound = algorithm_of(experiment).bind(host.observation_space, host.action_space)
-    collected, keys = host_collector(bound, host), [jax.random.key(seed) for seed in range(SEEDS)]
-    learners = [bound.init(key) for key in keys]
+    config = configured(Experiment("car", seeds=SEEDS, envs=EACH, preset="fast"))
+    config = changed(config, "settings.steps_per_epoch", EACH * STEPS)
+    envs = environment_of(config, num_envs=SEEDS * EACH if side_by_side else EACH)
+    if side_by_side:
+        envs = HostEnvs(envs.envs, seeds=SEEDS)
+    # Epochs begin anew, as those of a training, although they are shorter than its episodes.
+    envs.horizon = STEPS
+    agent = algorithm_of(config).agent(spec_of(envs))
+    body = drive(Collecting(**{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}), envs)
+    keys = [jax.random.key(seed) for seed in range(SEEDS)]
+    trainings = body.first(keys)
 
     def work() -> int:
-        collected(learners, keys, STEPS)
+        body.epoch(trainings, keys)
         return SEEDS * EACH * STEPS
 
     return work

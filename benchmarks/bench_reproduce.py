@@ -19,11 +19,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from saute.algos.mbpo import MbpoSettings
-from saute.algos.onpolicy import Settings
+from saute.algos.onpolicy import OnPolicySettings
 from saute.paper.durations import duration, expected_seconds
 from saute.paper.figures import ARTIFACTS
 from saute.paper.reproduce import folder_of, scaled
-from saute.runs.config import Experiment, algorithm_of, environment_of, selection_of
+from saute.runs.build import algorithm_of, environment_of, selection_of
+from saute.runs.config import Config
 from saute.runs.loop import train
 
 LIMIT = 6 * 3600.0
@@ -37,18 +38,18 @@ class Enough(Exception):
     """The run has been timed."""
 
 
-def warm_epochs(experiment: Experiment) -> int:
+def warm_epochs(config: Config) -> int:
     """Epochs at the beginning that compile, or act at random, and so are not like the others."""
-    settings = experiment.learner.settings if experiment.learner else None
-    if settings is None or isinstance(settings, Settings):
+    settings = config.settings
+    if isinstance(settings, OnPolicySettings):
         return 1
     random = settings.sac.random_steps if isinstance(settings, MbpoSettings) else settings.random_steps
     return 1 + math.ceil(random / settings.steps_per_epoch)
 
 
-def timed(experiment: Experiment, out: pathlib.Path, seconds: float = SECONDS) -> tuple[float, float]:
+def timed(config: Config, out: pathlib.Path, seconds: float = SECONDS) -> tuple[float, float]:
     """Seconds of compiling and the warm epochs together, and of each later epoch."""
-    selection, warm = selection_of(experiment), warm_epochs(experiment)
+    selection, warm, asked = selection_of(config), warm_epochs(config), config.experiment
     # Where there are validations, as many of them are timed as belong to the epochs.
     least = EPOCHS if selection is None else selection.every
     begin, ends = time.monotonic(), []
@@ -61,24 +62,26 @@ def timed(experiment: Experiment, out: pathlib.Path, seconds: float = SECONDS) -
 
     with contextlib.suppress(Enough):
         train(
-            algorithm_of(experiment),
-            environment_of(experiment),
-            seeds=experiment.seeds,
-            epochs=experiment.epochs or 1,
-            seed=experiment.seed,
-            budget=experiment.budget,
+            algorithm_of(config),
+            environment_of(config),
+            seeds=asked.seeds,
+            epochs=config.epochs,
+            seed=asked.seed,
+            budget=asked.budget,
+            discount=asked.discount,
             selection=selection,
             out=out,
+            config=config,
             report=report,
         )
     return ends[warm - 1], (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
 
 
-def gain(experiment: Experiment, place: pathlib.Path) -> float:
+def gain(config: Config, place: pathlib.Path) -> float:
     """How many times faster two trainings at once are than one after the other."""
-    _, alone = timed(experiment, place / "alone", 3 * SECONDS)
+    _, alone = timed(config, place / "alone", 3 * SECONDS)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        paces = [pool.submit(timed, experiment, place / name, 3 * SECONDS) for name in ("one", "other")]
+        paces = [pool.submit(timed, config, place / name, 3 * SECONDS) for name in ("one", "other")]
         return sum(alone / pace.result()[1] for pace in paces)
 
 
@@ -89,16 +92,16 @@ def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as place:
         for name in names or ARTIFACTS:
             for row in ARTIFACTS[name].rows:
-                experiment = scaled(row, "laptop")
-                out = folder_of(experiment, pathlib.Path(place))
+                config = scaled(row, "laptop")
+                out = folder_of(config, pathlib.Path(place))
                 if out in seen:
                     continue
                 seen.add(out)
-                first, pace = timed(experiment, out)
-                ours = first + pace * ((experiment.epochs or 1) - warm_epochs(experiment))
-                expected = expected_seconds(experiment) or math.nan
+                first, pace = timed(config, out)
+                ours = first + pace * (config.epochs - warm_epochs(config))
+                expected = expected_seconds(config) or math.nan
                 total, foreseen = total + ours, foreseen + expected
-                numbers = f"{experiment.epochs:>6} {duration(ours):>8} {duration(expected):>8} {ours / expected:>6.2f}"
+                numbers = f"{config.epochs:>6} {duration(ours):>8} {duration(expected):>8} {ours / expected:>6.2f}"
                 print(f"{name:<26} {row.label:<24} {numbers}", flush=True)
         sums = f"ours {duration(total)}, expected {duration(foreseen)}"
         print(f"{len(seen)} runs: {sums}, limit {duration(LIMIT)}, ratio {total / LIMIT:.2f}")

@@ -9,9 +9,7 @@ To reach on two cores: at 64×64 and batch 256, 6 × Stable-Baselines3; at 256×
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -20,9 +18,11 @@ from timing import rates, report
 
 import saute
 from saute.algos.sac import SacSettings, sac
+from saute.core.machine import cores
+from saute.core.protocol import spec_of
+from saute.learn.drive import drive
 
-CORES = len(os.sched_getaffinity(0))
-POOL = ThreadPoolExecutor(CORES)
+CORES = cores()
 
 
 def theirs(hidden: int, batch: int, steps: int) -> Callable[[], int]:
@@ -42,14 +42,12 @@ def theirs(hidden: int, batch: int, steps: int) -> Callable[[], int]:
 def ours(hidden: int, batch: int, steps: int, seeds: int) -> Callable[[], int]:
     env = saute.saute(saute.envs.pendulum())
     settings = SacSettings((hidden, hidden), steps_per_epoch=steps, random_steps=0, batch=batch)
-    bound = sac(settings=settings).bind(env.observation_space, env.action_space, env.options)
-    init, epoch = jax.jit(bound.init), jax.jit(lambda learner, key: bound.epoch(env, learner, key), donate_argnums=0)
-    learners = [init(jax.random.key(i)) for i in range(seeds)]
-    run = epoch.lower(learners[0], jax.random.key(0)).compile()
+    body = drive(sac(settings=settings).agent(spec_of(env)), env)
+    keys = [jax.random.key(i) for i in range(seeds)]
+    trainings = body.first(keys)
 
     def work() -> int:
-        keys = [jax.random.key(i) for i in range(seeds)]
-        learners[:] = [learner for learner, _, _ in POOL.map(lambda *args: jax.block_until_ready(run(*args)), learners, keys)]
+        trainings[:] = [training for training, _ in body.epoch(trainings, keys)]
         return steps * seeds
 
     return work

@@ -9,11 +9,9 @@ over seeds instead of threads, and the memory of five seeds.
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium as gym
@@ -27,21 +25,22 @@ from timing import rates, report
 
 import saute
 from saute.algos.onpolicy import fit
-from saute.learn.drive import collect
-from saute.runs.loop import compiled_epoch
+from saute.core.machine import cores
+from saute.core.protocol import spec_of
+from saute.learn.drive import drive, rollout, window_of
+from saute.learn.stream import begin
 
 SEEDS, STEPS = 5, 4000
-CORES = len(os.sched_getaffinity(0))
-POOL = ThreadPoolExecutor(CORES)
+CORES = cores()
 
 
 def threads(algorithm: Any, env: Any) -> Callable[[], int]:
-    bound = algorithm.bind(env.observation_space, env.action_space)
-    learners = [bound.init(jax.random.key(i)) for i in range(SEEDS)]
-    epoch = compiled_epoch(bound, env, 30.0, learners[0])
+    body = drive(algorithm.agent(spec_of(env)), env, env.options)
+    keys = [jax.random.key(i) for i in range(SEEDS)]
+    trainings = body.first(keys)
 
     def work() -> int:
-        list(POOL.map(epoch, learners, [jax.random.key(i) for i in range(SEEDS)]))
+        body.epoch(trainings, keys)
         return SEEDS * STEPS
 
     return work
@@ -49,17 +48,21 @@ def threads(algorithm: Any, env: Any) -> Callable[[], int]:
 
 def batched(algorithm: Any, env: Any) -> Callable[[], int]:
     """The same with the seeds as a batch axis of one program."""
-    bound = algorithm.bind(env.observation_space, env.action_space)
-    keys = jax.random.split(jax.random.key(0), SEEDS)
-    learners = jax.vmap(bound.init)(keys)
+    agent = algorithm.agent(spec_of(env))
+    window = window_of(agent.settings, env)
+    play, keys = rollout(agent, env, window, env.options), jax.random.split(jax.random.key(0), SEEDS)
+    states = jax.vmap(agent.init)(keys)
 
-    def epoch(learner: Any, key: Any) -> Any:
-        return bound.learn(learner, *collect(env, lambda obs, k: bound.act(learner, obs, k), key, 20, 200))
+    def epoch(state: Any, key: Any) -> Any:
+        start_key, steps_key, learn_key = jax.random.split(key, 3)
+        stream = begin(env, start_key, window.num_envs, agent.memory(window.num_envs), env.options)
+        state, _, (rows, episodes, _) = play(state, stream, jax.random.split(steps_key, window.steps))
+        return agent.learn(state, rows, episodes, learn_key)
 
-    run = jax.jit(jax.vmap(epoch)).lower(learners, keys).compile()
+    run = jax.jit(jax.vmap(epoch)).lower(states, keys).compile()
 
     def work() -> int:
-        jax.block_until_ready(run(learners, keys))
+        jax.block_until_ready(run(states, keys))
         return SEEDS * STEPS
 
     return work
@@ -86,10 +89,10 @@ def peers() -> dict[str, Callable[[], int]]:
 def value_fit() -> tuple[float, float]:
     """Products/s of one core in the value fit, and of the same products alone, in Gflop/s."""
     settings = saute.trpo().settings
-    bound = saute.trpo().bind(*_spaces())
-    learner = bound.init(jax.random.key(0))
+    agent = saute.trpo().agent(spec_of(saute.saute(saute.envs.pendulum())))
+    state = agent.init(jax.random.key(0))
     obs, target = jax.random.normal(jax.random.key(1), (1, STEPS, 4)), jnp.zeros((1, STEPS))
-    fitted = jax.jit(lambda net, state: fit(net, state, obs, target, settings))
+    fitted = jax.jit(lambda net, optimiser: fit(net, optimiser, obs, target, settings))
     flops = 80 * 2 * STEPS * (3 * 64 * 64 + 2 * (4 * 64 + 64) + 64 * 1)
     a, b = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(STEPS, 64), (64, 64)]))
 
@@ -102,14 +105,9 @@ def value_fit() -> tuple[float, float]:
 
     multiply = jax.jit(products)
     return (
-        flops / _fastest(lambda: fitted(learner.value, learner.value_optimiser)) / 1e9,
+        flops / _fastest(lambda: fitted(state.value, state.value_optimiser)) / 1e9,
         240 * 2 * STEPS * 64 * 64 / _fastest(lambda: multiply(a, b)) / 1e9,
     )
-
-
-def _spaces() -> tuple[Any, Any]:
-    env = saute.saute(saute.envs.pendulum())
-    return env.observation_space, env.action_space
 
 
 def _fastest(work: Callable[[], Any], turns: int = 10) -> float:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import saute
 from saute.algos.sac import SacSettings
+from saute.core.options import options
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.stats import upper_bound
 from saute.runs.evaluate import Outcome, evaluate
@@ -55,7 +56,7 @@ def train(steps: int, sauted: bool, seed: int, episodes: int) -> Outcome:
     """Train in four environments side by side, then evaluate the deterministic policy on starts that it never saw."""
     algorithm = saute.sac(settings=dataclasses.replace(SETTINGS, relabel=sauted))
     run = saute.train(algorithm, make(4, sauted), seeds=1, seed=seed, epochs=max(1, steps // SETTINGS.steps_per_epoch))
-    return evaluate(run.bound.policy, run.learners[0].policy, make(episodes, sauted), episodes)
+    return evaluate(run.agent.policy, run.policies[0], make(episodes, sauted), episodes, ledger=options(BUDGET))
 
 
 def main() -> None:
@@ -63,11 +64,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=100)
-    options = parser.parse_args()
+    asked = parser.parse_args()
     print(f"{'method':8} {'task return':>11} {'cost':>7} {'worst':>7}   violations (budget {BUDGET:g})")
     for name, sauted in (("vanilla", False), ("sautéed", True)):
-        outcome = train(options.steps, sauted, options.seed, options.episodes)
-        k, n = int((outcome.cost > BUDGET).sum()), len(outcome.cost)
+        outcome = train(asked.steps, sauted, asked.seed, asked.episodes)
+        k, n = int(outcome.violated.sum()), len(outcome.cost)
         numbers = f"{outcome.task_return.mean():11.2f} {outcome.cost.mean():7.2f} {outcome.cost.max():7.2f}"
         print(f"{name:8} {numbers}   {k} of {n} episodes, so ≤ {upper_bound(k, n):.3f} at 95 %", flush=True)
 

@@ -8,11 +8,11 @@ import sys
 
 import numpy as np
 
-from saute.cli.main import UserError
+from saute.core.errors import UserError
 from saute.runs import pretrained
 from saute.runs.checkpoint import CheckpointError, load
-from saute.runs.folder import read_experiment
-from saute.runs.policy import load_policy
+from saute.runs.folder import read_config
+from saute.runs.policy import load_policies
 
 FILES = ("config.json", "policy.safetensors")
 LARGEST = 2_000_000
@@ -21,16 +21,17 @@ LARGEST = 2_000_000
 
 def export(run: pathlib.Path, name: str) -> pathlib.Path:
     """Copy what evaluation needs to the package, once it is known to be whole, small, and of the task that the name says."""
-    experiment = read_experiment(run)
+    experiment = read_config(run).experiment
     kind = f"{experiment.env}-{experiment.method}-{experiment.algo}".replace("_", "-")
     if name != kind and not name.startswith(f"{kind}-"):
         raise UserError(f"{run} is a {kind}; call it that, or {kind}-SOMETHING, instead of {name}")
     try:
         arrays, _ = load(run / "policy.safetensors")
-        for seed in range(experiment.seeds):
-            load_policy(run, seed)
+        policies = load_policies(run)
     except CheckpointError as problem:
         raise UserError(f"{run} has no whole policies of {experiment.seeds} seeds: {problem}") from problem
+    if len(policies) != experiment.seeds:
+        raise UserError(f"{run} has policies of {len(policies)} seeds, but its config.json asks for {experiment.seeds}")
     kinds = {array.dtype.name for array in arrays.values()}
     size = sum((run / file).stat().st_size for file in FILES)
     if kinds != {np.dtype(np.float32).name} or size > LARGEST:

@@ -37,16 +37,6 @@ def test_integer_budgets_spent_exactly_leave_exactly_zero_and_one_more_is_a_viol
             assert not budget.safe(budget.spend(left, number(1.0)))
 
 
-def test_the_normalised_recursion_of_the_paper_would_fail_the_test_above() -> None:
-    ends = []
-    for d in range(1, 201):
-        z = 1.0
-        for _ in range(d):
-            z -= 1.0 / d
-        ends.append(z)
-    assert sum(z != 0 for z in ends) > 100
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 10.0), min_size=1, max_size=60),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -16,10 +17,9 @@ import pytest
 import saute
 from saute.cli.main import main
 from saute.evidence.certificate import certify
-from saute.evidence.stats import bootstrap, cvar, upper_bound
-from saute.runs import folder as runs
-from saute.runs.config import Experiment, environment_of
+from saute.runs import outcomes as runs
 from saute.runs.evaluate import Outcome
+from saute.runs.folder import read_config, read_metrics
 
 COSTS = np.random.default_rng(0).gamma(5.0, 3.0, (3, 400))
 RETURNS = np.random.default_rng(1).normal(100.0, 5.0, (3, 400))
@@ -39,23 +39,49 @@ def test_spending_exactly_the_budget_is_no_violation() -> None:
     assert certify([30.0, 30.0, np.nextafter(30.0, 31.0)], 30.0).pooled.violations == 1
 
 
-def test_every_number() -> None:
-    certificate = certify(COSTS, 30.0, returns=RETURNS, seed=3)
-    for i, sample in enumerate(certificate.seeds):
-        paid = COSTS[i]
-        violations = int((paid > 30.0).sum())
-        assert (sample.name, sample.episodes, sample.violations) == (f"seed {i}", 400, violations)
-        assert sample.bound == upper_bound(violations, 400)
-        assert (sample.mean, sample.worst, sample.cvar) == (pytest.approx(paid.mean()), paid.max(), cvar(paid, 0.01))
-        assert sample.cvar == pytest.approx(np.sort(paid)[-4:].mean())
-        assert sample.q90 is not None and np.quantile(paid, 0.9) < sample.q90 < sample.worst
-        assert sample.budget_use == pytest.approx(paid.mean() / 30.0)
-        assert sample.task_return == bootstrap(RETURNS[i], seed=3)
-    assert certificate.pooled.episodes == 1200
-    assert certificate.pooled.violations == sum(sample.violations for sample in certificate.seeds)
-    assert certificate.pooled.bound == upper_bound(certificate.pooled.violations, 1200)
-    assert certificate.pooled.task_return == bootstrap(RETURNS, seed=3)
-    assert certificate == certify(COSTS, 30.0, returns=RETURNS, seed=3) != certify(COSTS, 30.0, returns=RETURNS, seed=4)
+def test_every_number_by_hand() -> None:
+    costs = [np.array([40.0] + [10.0] * 299), np.full(100, 20.0)]
+    certificate = certify(costs, 30.0, returns=[np.full(300, 5.0), np.full(100, 7.0)])
+    # Bounds are scipy.stats.beta.ppf(0.95, k + 1, n − k); a 99 % quantile takes 299 episodes; a quarter of the resamples of
+    # both seeds has the second one twice.
+    expected = {
+        "seed 0": (300, 1, 0.01571455489, 10.1, 20.0, 40.0, 10.0, 40.0, 0.3366666667, (5.0, 5.0, 5.0)),
+        "seed 1": (100, 0, 0.02951304961, 20.0, 20.0, 20.0, 20.0, None, 0.6666666667, (7.0, 7.0, 7.0)),
+        "pooled": (400, 1, 0.01180430445, 12.575, 25.0, 40.0, 20.0, 40.0, 0.4191666667, (5.0, 5.0, 7.0)),
+    }
+    for sample in (*certificate.seeds, certificate.pooled):
+        name, *numbers, task_return = vars(sample).values()
+        assert [*numbers, task_return] == [*map(pytest.approx, expected[name][:-1]), expected[name][-1]]
+    assert (certificate.budget, certificate.confidence) == (30.0, 0.95)
+
+
+def test_the_interval_of_returns_has_a_seed() -> None:
+    first, again, other = (certify(COSTS, 30.0, returns=RETURNS, seed=seed) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_what_the_carried_budget_said_decides_and_the_costs_are_only_described() -> None:
+    costs, violated = [[10.0, 20.0, 40.0], [50.0, 50.0, 10.0]], [[True, True, False], [False, False, False]]
+    told, plain = certify(costs, 30.0, violated=violated), certify(costs, 30.0)
+    assert [sample.violations for sample in (*told.seeds, told.pooled)] == [2, 0, 2]
+    assert [sample.violations for sample in (*plain.seeds, plain.pooled)] == [1, 2, 3]
+    assert [sample.bound for sample in told.seeds] == pytest.approx([0.98304757, 0.63159685])
+    assert told.statement.startswith("2 of 6 episodes violated")
+    kept = dict(bound=0.0, violations=0)
+    assert [dataclasses.replace(one, **kept) for one in told.seeds] == [dataclasses.replace(one, **kept) for one in plain.seeds]
+    assert told == certify(np.array(costs), 30.0, violated=np.array(violated)) and told.budget == 30.0
+    ragged = certify([[1.0, 2.0], [3.0]], 30.0, violated=[np.array([False, True]), [True]])
+    assert [sample.violations for sample in ragged.seeds] == [1, 1]
+
+
+def test_every_episode_may_have_its_own_budget() -> None:
+    certificate = certify([[10.0, 20.0], [30.0]], [[10.0, 10.0], [60.0]])
+    assert [sample.violations for sample in (*certificate.seeds, certificate.pooled)] == [0 + 1, 0, 1]
+    # The means of (1, 2), of (½) and of (1, 2, ½).
+    assert [sample.budget_use for sample in (*certificate.seeds, certificate.pooled)] == pytest.approx([1.5, 0.5, 3.5 / 3])
+    assert certificate.text().startswith("Safety certificate for every episode and its own budget\n\n1 of 3 episodes violated")
+    assert certificate.budget is None and json.loads(certificate.json())["budget"] is None
+    assert certify([10.0, 20.0], np.array([10.0, 30.0]), violated=[True, True]).pooled.violations == 2
 
 
 def test_rows_of_every_kind_give_the_same_certificate() -> None:
@@ -101,16 +127,27 @@ def test_json_is_valid_and_complete(costs: Any) -> None:
         ([[1.0], []], {}, r"costs has \[1, 0\] episodes"),
         ([1.0, math.nan], {}, "costs: episode 1 of seed 0 is nan; numbers must be finite"),
         ([[1.0], [-2.0]], {}, "costs: episode 0 of seed 1 is -2.0; safety costs are ≥ 0"),
-        ([1.0], {"budget": 0.0}, "budget=0.0 must be one positive, finite number"),
+        ([1.0], {"budget": 0.0}, "budget=0.0 must be positive and finite: one number, or one per episode"),
         ([1.0], {"budget": -3}, "budget=-3 must be"),
         ([1.0], {"budget": math.nan}, "budget=nan must be"),
         ([1.0], {"budget": math.inf}, "budget=inf must be"),
         ([1.0], {"budget": None}, "budget=None must be"),
-        ([1.0], {"budget": [3.0, 4.0]}, r"budget=\[3.0, 4.0\] must be one positive.*each constraint by itself"),
+        ([1.0], {"budget": True}, "budget=True must be"),
+        ([1.0], {"budget": "30"}, "budget='30' must be"),
+        ([1.0, 1.0], {"budget": [3.0, 0.0]}, r"budget=\[3.0, 0.0\] must be positive.*certify constraints one by one"),
+        ([1.0, 1.0], {"budget": [3.0, math.inf]}, "budget: episode 1 of seed 0 is inf"),
+        ([1.0], {"budget": [3.0, 4.0]}, r"budget has \[2\] episodes per seed and costs have \[1\]; pass both of the same"),
+        ([[1.0], [2.0]], {"budget": [3.0, 4.0]}, r"budget has \[2\] episodes per seed and costs have \[1, 1\]"),
+        ([1.0, 2.0], {"violated": [True]}, r"violated has \[1\] episodes per seed and costs have \[2\]"),
+        ([1.0, 2.0], {"violated": [[True], [True]]}, r"violated has \[1, 1\] episodes per seed and costs have \[2\]"),
+        ([1.0, 2.0], {"violated": [True, 2]}, r"violated\[1\]=2 is not True or False; pass one bool per episode"),
+        ([[1.0], [2.0]], {"violated": [[True], [1]]}, r"violated\[1\]=\[1\] is not True or False"),
+        ([1.0], {"violated": [0.5]}, r"violated\[0\]=0.5 is not True or False"),
+        ([1.0], {"violated": True}, r"violated has shape \(\)"),
         ([1.0], {"confidence": 1.0}, r"confidence=1.0 is outside \(0, 1\); pass a share, for example 0.95"),
         ([1.0], {"confidence": 95}, "confidence=95 is outside"),
-        ([1.0], {"returns": [1.0, 2.0]}, r"returns have \[2\] episodes per seed and costs have \[1\]"),
-        ([1.0, 2.0], {"returns": [[1.0], [2.0]]}, r"returns have \[1, 1\] episodes per seed and costs have \[2\]"),
+        ([1.0], {"returns": [1.0, 2.0]}, r"returns has \[2\] episodes per seed and costs have \[1\]"),
+        ([1.0, 2.0], {"returns": [[1.0], [2.0]]}, r"returns has \[1, 1\] episodes per seed and costs have \[2\]"),
         ([1.0], {"returns": [math.nan]}, "returns: episode 0 of seed 0 is nan"),
     ],
 )
@@ -166,11 +203,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Made-up episodes instead of physics: each is named by the seed it starts from; the calls are kept."""
     calls: list[tuple[int, int]] = []
 
-    def evaluator(net: Any, env: Any, episodes: int) -> Any:
+    def evaluator(net: Any, env: Any, episodes: int, ledger: Any) -> Any:
         def test(parameters: Any, seed: int) -> Outcome:
             calls.append((seed, episodes))
             numbers = np.arange(seed, seed + episodes, dtype=float)
-            return Outcome(numbers, numbers % 40.0, np.full(episodes, 200))
+            costs = numbers % 40.0
+            return Outcome(numbers, costs, np.full(episodes, 200), costs, costs > (ledger.high if ledger else np.inf))
 
         return test
 
@@ -187,7 +225,8 @@ def test_a_run_is_certified_by_what_its_policies_do(run: pathlib.Path, capsys: p
     expected = certify(costs, 30.0, returns=[seed["task_return"] for seed in episodes])
     assert expected.text() in printed and "of 80 episodes violated, so P(violation) ≤" in printed
     content = json.loads((run / "certificate.json").read_text())
-    assert content["statement"] == expected.statement and content["experiment"]["env"] == "pendulum"
+    assert content["pooled"]["violations"] == sum(int((cost > 30.0).sum()) for cost in costs)
+    assert content["statement"] == expected.statement and content["config"]["env"] == "pendulum"
     page = (run / "certificate.md").read_text()
     assert expected.statement in page and expected.table() in page and expected.notes[0] in page
     for picture in ("certificate-box.png", "certificate-costs.png"):
@@ -217,31 +256,47 @@ def test_many_episodes_are_evaluated_in_batches(run: pathlib.Path, monkeypatch: 
     np.testing.assert_array_equal([outcome.task_return for outcome in outcomes], [range(100, 107), range(107, 114)])
 
 
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Runs on the host: one whose policy sees its budget, and one whose policy does not."""
+    place = tmp_path_factory.mktemp("arms")
+    words = ["train", "saute/TwoArms-v0", "--budget", "30", "--epochs", "1", "--seeds", "1", "--envs", "2", "--algo", "ppo"]
+    for method in ("saute", "vanilla"):
+        assert main([*words, "--method", method, "--out", str(place / method)]) == 0
+    return place
+
+
 @pytest.mark.parametrize("env", ["pendulum", "saute/TwoArms-v0"])
-def test_another_budget_is_seen_relative_to_the_one_of_training(env: str) -> None:
-    import jax
+def test_another_budget_is_seen_relative_to_the_one_of_training(env: str, run, arms, monkeypatch) -> None:
+    seen: list[Any] = []
 
-    trained_with = environment_of(Experiment(env, budget=30.0, unsafe_reward=0.0), "test", num_envs=2)
-    at = runs._at_budget(trained_with, 12.0)
-    obs = at.reset(jax.random.key(0))[1][None] if env == "pendulum" else at.reset(0)
-    np.testing.assert_allclose(np.asarray(obs)[:, -1], 0.4, rtol=1e-6)
-    bare = environment_of(Experiment(env, method="vanilla", budget=30.0), "test", num_envs=2)
-    assert runs._at_budget(bare, 12.0) is bare
+    def evaluator(net: Any, env: Any, episodes: int, ledger: Any) -> Any:
+        import jax
+
+        seen.append(env.reset(0) if hasattr(env, "num_envs") else env.reset(jax.random.key(0))[1][None])
+        return lambda parameters, seed: Outcome(*np.zeros((4, episodes)), np.zeros(episodes, bool))
+
+    monkeypatch.setattr(runs, "evaluator", evaluator)
+    folder = run if env == "pendulum" else arms / "saute"
+    runs.outcomes_of(folder, 2, 0)
+    runs.outcomes_of(folder, 2, 0, 12.0)
+    own, other = (np.asarray(obs) for obs in seen)
+    np.testing.assert_array_equal(own[:, -1], 1.0)
+    np.testing.assert_allclose(other[:, -1], 12.0 / 30.0, rtol=1e-6)
+    np.testing.assert_array_equal(own[:, :-1], other[:, :-1])
 
 
-def test_a_budget_that_training_never_began_with_is_warned_of(run, monkeypatch, capsys) -> None:
+def test_a_budget_that_training_never_began_with_is_warned_of(run, arms, monkeypatch, capsys) -> None:
     quickly(monkeypatch)
-    assert main(["certify", "run", "--episodes", "40", "--budget", "300"]) == 0
-    assert capsys.readouterr().err == "warning: no episode of run's training began with a budget of 300, only with 30\n"
+    copy(run, "range", lowest_budget=5.0)
 
-    def warned(budget: float, **options: Any) -> str:
-        runs._warn_of_unseen(run, Experiment("pendulum", budget=30.0, **options), budget)
+    def warned(folder: str | pathlib.Path, budget: str) -> str:
+        assert main(["certify", str(folder), "--episodes", "40", "--budget", budget, "--out", "out"]) == 0
         return capsys.readouterr().err
 
-    assert warned(30.0) == warned(5.0, lowest_budget=5.0) == "" and "of 4.5, only with 5 to 30" in warned(
-        4.5, lowest_budget=5.0
-    )
-    assert warned(300.0, method="vanilla") == warned(300.0, augment=False) == "", "they do not see it"
+    assert warned("run", "300") == "warning: no episode of run's training began with a budget of 300, only with 30\n"
+    assert warned("run", "30") == warned("range", "5") == "" and "of 4.5, only with 5 to 30" in warned("range", "4.5")
+    assert warned(arms / "vanilla", "300") == "", "it does not see it"
 
 
 def test_a_budget_can_be_chosen(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -250,8 +305,8 @@ def test_a_budget_can_be_chosen(run: pathlib.Path, monkeypatch: pytest.MonkeyPat
     assert main(["certify", "run", "--episodes", "40", "--budget", "9.5"]) == 0
     assert "budget of 9.5" in capsys.readouterr().out
     content = json.loads((run / "certificate.json").read_text())
-    assert content["experiment"]["budget"] == 9.5 and content["pooled"]["violations"] == 60
-    assert runs.read_experiment(run).budget == 30.0
+    assert content["config"]["budget"] == 9.5 and content["pooled"]["violations"] == 60
+    assert read_config(run).experiment.budget == 30.0
 
 
 def test_pictures_of_runs(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -266,10 +321,10 @@ def test_pictures_of_runs(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_a_line_that_was_cut_short_is_not_read(run: pathlib.Path) -> None:
-    whole = runs.read_metrics(run)
+    whole = read_metrics(run)
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"seeds": [half a li')
-    assert runs.read_metrics(run) == whole and len(whole) == 1 and len(whole[0]) == 2
+    assert read_metrics(run) == whole and len(whole) == 1 and len(whole[0]) == 2
 
 
 def spoil(run: pathlib.Path) -> None:

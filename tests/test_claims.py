@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
 from made_up import row
 
-from saute.paper import judges
+from saute.paper import claims
 from saute.paper.claims import CLAIMS, Claim, verdict
 from saute.paper.figures import ARTIFACTS
-from saute.paper.measured import Late, evidence_from, late_epochs
+from saute.paper.measured import Late, late_epochs, measured_from
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {
@@ -43,7 +44,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_judge_can_say_each_word_and_says_why(name: str) -> None:
     for rows, word in zip(CASES[name], ("holds", "holds partly", "does not hold"), strict=True):
-        judged = getattr(judges, name)(rows)
+        judged = getattr(claims, name)(rows)
         assert judged.word == word, judged
         assert all(row.label in judged.reason for row in rows) and re.search(r"\d", judged.reason)
 
@@ -55,31 +56,33 @@ def test_every_judge_is_tested() -> None:
 
 def test_what_was_seen_in_training_is_told_but_does_not_count() -> None:
     rows = [SAFE._replace(late=Late(0.195, 31.0)), BAD]
-    often, kept = judges.often_violate(rows), judges.keep_on_average(rows)
+    often, kept = claims.often_violate(rows), claims.keep_on_average(rows)
     assert (often.word, kept.word) == ("holds partly", "holds")
     assert often.reason.endswith("; in the second half of training: a 19.5 %")
     assert kept.reason.endswith("; in the second half of training: a 31.00")
 
 
-def test_the_end_of_training_is_the_mean_over_its_late_epochs_and_seeds() -> None:
-    numbers = ((10.0, 1.0, 9.0), (10.0, 0.5, 2.0), (30.0, 0.2, 5.0))
-    early, late, more = ({"episodes": n, "violation_rate": rate, "cost": cost} for n, rate, cost in numbers)
-    assert late_epochs([[early], [early], [late, more], [late, {"episodes": 0.0}]]) == pytest.approx((0.4, 3.0))
-    assert late_epochs([[{"episodes": 0.0}]]) is late_epochs([[{}]]) is None
+def test_the_end_of_training_is_the_mean_over_the_whole_episodes_of_its_second_half() -> None:
+    numbers = ((10.0, 1.0, 9.0), (10.0, 0.5, 2.0), (30.0, 0.2, 5.0), (0.0, math.nan, math.nan), (0.0, None, None))
+    early, late, more, none, null = ({"episodes": n, "violation_rate": rate, "cost": cost} for n, rate, cost in numbers)
+    # 5 + 6 + 5 of 10 + 30 + 10 episodes violated, and they cost 20 + 150 + 20.
+    assert late_epochs([[early, none], [early, early], [late, more], [late, none]]) == pytest.approx((0.32, 3.8))
+    assert late_epochs([[early], [null], [late], [null]]) == (0.5, 2.0)
+    assert late_epochs([[early], [none], [null]]) is late_epochs([[{"episodes": 0.0}]]) is late_epochs([[{}]]) is None
 
 
-def test_evidence_with_the_end_of_training_survives_its_file() -> None:
+def test_numbers_with_the_end_of_training_survives_its_file() -> None:
     kept = SAFE._replace(late=Late(0.195, 31.0))
-    assert evidence_from(json.loads(json.dumps(kept.as_json()))) == kept
+    assert measured_from(json.loads(json.dumps(kept.as_json()))) == kept
 
 
 def test_the_reason_has_the_count_and_the_bound() -> None:
-    assert judges.never_violate([SAFE]).reason == "violations: a 0 of 500, so ≤ 0.597 % at 95 %"
-    assert judges.never_violate([ODD]).reason == "violations: a 3 of 500, so ≤ 1.54 % at 95 %, in 1 of 5 seeds"
+    assert claims.never_violate([SAFE]).reason == "violations: a 0 of 500, so ≤ 0.597 % at 95 %"
+    assert claims.never_violate([ODD]).reason == "violations: a 3 of 500, so ≤ 1.54 % at 95 %, in 1 of 5 seeds"
 
 
 def test_a_claim_waits_for_its_rows() -> None:
-    claim = Claim("All is well.", ("a", "b"), judges.never_violate)
+    claim = Claim("All is well.", ("a", "b"), claims.never_violate)
     assert verdict(claim, {"a": SAFE}) == ("not run", "waits for b")
     assert verdict(claim, {"a": SAFE, "b": BAD, "c": BAD}).word == "does not hold"
 
@@ -96,7 +99,7 @@ def test_every_artifact_has_claims_about_rows_that_exist() -> None:
 
 def test_numbers_survive_their_file() -> None:
     whole = row("Sauté", 3)
-    assert evidence_from(json.loads(json.dumps(whole.as_json()))) == whole
+    assert measured_from(json.loads(json.dumps(whole.as_json()))) == whole
     assert (whole.episodes, whole.violations, len(whole.seeds)) == (500, 3, 5) and whole.seeds[-1].worst == 31.0
     assert whole.task_return.low <= whole.task_return.mean <= whole.task_return.high
     assert whole == row("Sauté", 3), "the interval has a seed"

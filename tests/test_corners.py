@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toys import Scripted, play, sauted
 
 import saute
+from saute.core.protocol import Step
 from saute.envs.from_gym import HostEnvs
 
 A = np.zeros((2, 1))
@@ -87,16 +88,6 @@ def test_environments_that_the_wrapper_ended_must_be_reset() -> None:
         envs.step(A)
 
 
-def test_callers_with_unusual_attributes_do_not_disturb_a_reset() -> None:
-    class Agent(dict):
-        __getattr__ = dict.__getitem__
-
-        def run(self, env: gym.Env) -> Any:
-            return env.reset(seed=0)
-
-    Agent().run(sauted(3.0))
-
-
 def test_a_violation_at_the_time_limit_terminates_alike_everywhere() -> None:
     last = play(sauted(2.5, terminate=True, env=dict(length=3)))[-1]
     assert (last[2], last[3]) == (True, False)
@@ -122,14 +113,14 @@ def test_several_constraints_in_six_tuples_and_on_the_host() -> None:
     bare = SyncVectorEnv([partial(Scripted, costs=(np.ones(2),), key="costs")] * 3, autoreset_mode=AutoresetMode.DISABLED)
     host = HostEnvs(saute.SauteVectorWrapper(bare, [5.0, 5.0]))
     host.reset(0)
-    assert host.step(np.zeros((3, 1)))[0].cost.shape == (3, 2)
+    assert host.step(np.zeros((3, 1))).cost.shape == (3, 2)
 
 
 def test_the_jax_side_refuses_costs_and_budgets_that_do_not_fit() -> None:
     env = saute.saute(saute.envs.pendulum(), budget=[5.0, 6.0])
     state, _ = env.reset(jax.random.key(0))
     with pytest.raises(ValueError, match=r"cost has shape \(\), expected \(2,\)"):
-        env.step(state, jnp.zeros(1), None)
+        env.step(state, jnp.zeros(1), jax.random.key(1))
     with pytest.raises(ValueError, match=r"budget=.*must be a positive"):
         saute.saute(saute.envs.pendulum()).reset(jax.random.key(0), -1.0)
 
@@ -192,3 +183,123 @@ def test_deepcopied_vector_wrappers_go_their_own_way() -> None:
     twin = copy.deepcopy(envs)
     np.testing.assert_array_equal(envs.step(A)[0], twin.step(A)[0])
     np.testing.assert_array_equal(envs.reset()[1]["remaining"], twin.reset()[1]["remaining"])
+
+
+def test_a_sauted_jax_environment_shows_its_budget_at_the_reset_and_its_options() -> None:
+    bare, native = saute.envs.pendulum(horizon=1), saute.saute(saute.envs.pendulum(horizon=1), budget=5.0)
+    env = saute.GymEnv(native)
+    assert env.options == native.options and env.reset(seed=0)[1] == {"remaining": 5.0}
+    assert saute.GymEnv(bare).options is None and saute.GymEnv(bare).reset()[1] == {}
+    assert saute.GymVectorEnv(bare, 2).options is None and saute.GymVectorEnv(bare, 2).reset()[1] == {}
+    envs = saute.GymVectorEnv(native, 2, AutoresetMode.DISABLED)
+    assert envs.options == native.options
+    np.testing.assert_array_equal(envs.reset(seed=0)[1]["remaining"], [5.0, 5.0])
+    cost = envs.step(A)[4]["cost"]
+    assert (cost > 0).any()
+    first, second = np.array([True, False]), np.array([False, True])
+    for mask, expected in ((first, [5.0, 5.0 - cost[1]]), (second, [5.0, 5.0])):
+        info = envs.reset(options={"reset_mask": mask})[1]
+        np.testing.assert_array_equal(info["remaining"], expected)
+        np.testing.assert_array_equal(info["_remaining"], mask)
+
+
+def test_a_batch_that_resets_itself_keeps_the_last_budget_in_final_info() -> None:
+    envs = saute.GymVectorEnv(saute.saute(saute.envs.pendulum(horizon=1), budget=5.0), 2, AutoresetMode.SAME_STEP)
+    envs.reset(seed=0)
+    *_, info = envs.step(A)
+    np.testing.assert_array_equal(info["remaining"], [5.0, 5.0])
+    np.testing.assert_array_equal(info["final_info"]["remaining"], 5.0 - info["cost"])
+    np.testing.assert_array_equal(info["final_info"]["violated"], [False, False])
+
+
+class Priced(gym.Env):
+    """Ten steps whose action is their cost."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float64)
+    action_space = gym.spaces.Box(0.0, np.inf, (1,), np.float64)
+    render_mode = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.time = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.zeros(1), 1.0, False, self.time == 10, {"cost": float(action[0])}
+
+
+class NativePriced:
+    """The same in JAX."""
+
+    observation_space, action_space, horizon = Priced.observation_space, Priced.action_space, 10
+
+    def reset(self, key: Any) -> Any:
+        return jnp.zeros((), int), jnp.zeros(1)
+
+    def step(self, state: Any, action: Any, key: Any) -> Step:
+        return Step(state + 1, jnp.zeros(1), jnp.ones(()), action[0], jnp.zeros((), bool), state + 1 == self.horizon)
+
+
+def ends(budgets: np.ndarray, costs: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Remaining budget, and whether it was overspent, at the end of one episode per row, in each form of the transformation."""
+    one = saute.SauteWrapper(Priced(), 1.0)
+    single = []
+    for budget, row in zip(budgets, costs, strict=True):
+        one.reset(options={"budget": budget})
+        info = [one.step(cost)[4] for cost in row[:, None]][-1]
+        single.append((info["remaining"], info["episode_violated"]))
+    envs = saute.SauteVectorWrapper(SyncVectorEnv([Priced] * len(budgets), autoreset_mode=AutoresetMode.DISABLED), 1.0)
+    envs.reset(options={"budget": budgets})
+    info = [envs.step(cost[:, None])[4] for cost in costs.T][-1]
+    env = saute.saute(NativePriced(), 1.0)
+
+    def episode(budget: Any, row: Any) -> Any:
+        key = jax.random.key(0)
+        start, _ = env.reset(key, budget)
+        return jax.lax.scan(lambda state, cost: (env.step(state, cost[None], key).state, None), start, row)[0]
+
+    with jax.enable_x64(True):
+        last = jax.jit(jax.vmap(episode))(jnp.asarray(budgets), jnp.asarray(costs))
+        native = np.asarray(last.remaining), np.asarray(last.violated)
+    remaining, violated = zip(*single, strict=True)
+    return {
+        "single": (np.array(remaining), np.array(violated)),
+        "vector": (info["remaining"], info["episode_violated"]),
+        "native": native,
+    }
+
+
+def tenths(episodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whole budgets and costs of which every other episode spends its budget exactly."""
+    rng = np.random.default_rng(0)
+    costs = rng.integers(0, 4, (episodes, 10))
+    costs[:, 0] += 1
+    budgets = np.where(np.arange(episodes) % 2, rng.integers(1, 30, episodes), costs.sum(1))
+    return budgets.astype(float), costs.astype(float)
+
+
+def test_every_form_carries_the_same_budget_when_costs_are_tenths() -> None:
+    budgets, costs = tenths(2000)
+    forms = ends(budgets / 10, costs / 10)
+    for form in ("vector", "native"):
+        for got, expected in zip(forms[form], forms["single"], strict=True):
+            np.testing.assert_array_equal(got, expected, form)
+    remaining, violated = forms["single"]
+    np.testing.assert_array_equal(violated, remaining < 0)
+    clear = budgets != costs.sum(1)
+    np.testing.assert_array_equal(violated[clear], (costs.sum(1) > budgets)[clear])
+
+
+def test_every_form_spends_whole_costs_exactly() -> None:
+    budgets, costs = tenths(2000)
+    for remaining, violated in ends(budgets, costs).values():
+        np.testing.assert_array_equal(remaining, budgets - costs.sum(1))
+        np.testing.assert_array_equal(violated, costs.sum(1) > budgets)
+
+
+def test_tenths_spend_a_budget_up_to_rounding() -> None:
+    costs = np.zeros((2, 10))
+    costs[0, :3], costs[1] = 0.1, 0.1
+    for remaining, violated in ends(np.array([0.3, 1.0]), costs).values():
+        np.testing.assert_array_equal(remaining, [0.3 - 0.1 - 0.1 - 0.1, 2.0**-53 + 2.0**-55])
+        np.testing.assert_array_equal(violated, [True, False])

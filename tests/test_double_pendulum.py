@@ -5,7 +5,6 @@ from pathlib import Path
 
 import gymnasium
 import jax
-import jax.experimental
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -31,7 +30,6 @@ from saute.envs.task import TaskEnv
 
 TRANSITIONS = 12_000 if os.environ.get("SAUTE_VERIFY") == "1" else 2_000
 XML = Path(gymnasium.__file__).parent / "envs/mujoco/assets/inverted_double_pendulum.xml"
-double_precision = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 
 def transitions(n, seed=0):
@@ -82,7 +80,7 @@ def play(states, actions):
 def test_every_transition_is_that_of_mujoco():
     states, actions = transitions(TRANSITIONS)
     x_next, obs, reward, cost, height = simulate(states, actions)
-    with double_precision(True):
+    with jax.enable_x64(True):
         step = play(states, actions)
     np.testing.assert_allclose(step.state.physical, x_next, rtol=0, atol=1e-8)
     np.testing.assert_allclose(step.obs, obs, rtol=0, atol=1e-8)
@@ -121,7 +119,7 @@ def test_model_senses_the_same():
     model.opt.tolerance = 0
     data = mujoco.MjData(model)
     states, actions = transitions(600)
-    with double_precision(True):
+    with jax.enable_x64(True):
         sensed = np.asarray(jax.jit(jax.vmap(task.sense))(states, actions))
     for x, action, expected in zip(states, actions, sensed, strict=True):
         data.qpos[:], data.qvel[:], data.ctrl[:] = x[:3], x[3:], action
@@ -154,7 +152,7 @@ def test_numbers_are_those_of_the_compiled_model():
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-15), (np.float32, 4e-7)])
 def test_sine_and_cosine(dtype, tolerance):
     angles = np.linspace(-20, 20, 100_001, dtype=dtype)
-    with double_precision(dtype == np.float64):
+    with jax.enable_x64(dtype == np.float64):
         values = jax.jit(lambda x: jax.jvp(sin_cos, (x,), (jnp.ones_like(x),)))(angles)
         (sin, cos), (slope, _) = jax.tree.map(np.asarray, values)
     exact = angles.astype(float)
@@ -177,7 +175,7 @@ def test_starts():
 def test_tip_at_height_one_has_fallen():
     task = DoublePendulum()
     tilt = np.arccos(1 / 1.2)
-    with double_precision(True):
+    with jax.enable_x64(True):
         falls = [bool(task.terminated(jnp.array([0, tilt + ε, 0, 0, 0, 0]))) for ε in (-1e-9, 1e-9)]
         level = DoublePendulum(least_height=1.2).terminated(jnp.zeros(6))
     assert falls == [False, True] and level
@@ -210,7 +208,7 @@ def test_balancing_earns_and_costs_what_it_must():
 
 def test_precision_follows_the_state():
     task = DoublePendulum()
-    with double_precision(True):
+    with jax.enable_x64(True):
         x, action = jnp.full(6, 0.1, jnp.float32), jnp.zeros(1, jnp.float32)
         sensors = jax.eval_shape(task.sense, x, action)
         outputs = [sensors, jax.eval_shape(task.advance, x, action), jax.eval_shape(task.observe, x, sensors)]

@@ -12,6 +12,7 @@ import pytest
 from saute.cli.main import main
 from saute.envs.safe_pendulum import Pendulum
 from saute.exact import NO_SAFE_ACTION, Mdp, mdp, solve, stages, violation_probability
+from saute.paper import solved
 from saute.paper import theory as T
 from saute.paper.exact_pendulum import Grid, dual_values, plan, roll_out, starts, value_at
 from saute.paper.gridworld import MAP, Gridworld, gridworld
@@ -156,7 +157,7 @@ def test_pendulum_values_fall_with_n(pendulum: Pendulum) -> None:
 
 def test_theory_by_name(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(T.SIZES, "smoke", T.Sizes((Grid(31, 25, 3, 10),), 20))
-    monkeypatch.setattr(T, "PRICES", (0.0, 0.1))
+    monkeypatch.setattr(solved, "PRICES", (0.0, 0.1))
     assert main(["reproduce", "theory", "--scale", "smoke", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "| ∞ | 17.732 (0.00 %)" in printed and "No tested policies" in printed
@@ -170,8 +171,8 @@ def test_a_run_that_figures_share_is_one_learned_policy_under_its_first_name(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(T.SIZES, "smoke", T.Sizes((Grid(31, 25, 3, 10),), 20))
-    monkeypatch.setattr(T, "PRICES", (0.0, 0.1))
-    outcome = Outcome(np.full(10, 100.0), np.zeros(10), np.full(10, 200))
+    monkeypatch.setattr(solved, "PRICES", (0.0, 0.1))
+    outcome = Outcome(np.full(10, 100.0), np.zeros(10), np.full(10, 200), np.zeros(10), np.zeros(10, bool))
     names = (("Sauté TRPO", 30.0, "a"), ("no cost shaping", 30.0, "b"), ("Sauté", 30.0, "a"), ("of another budget", 31.0, "a"))
     T.theory(tmp_path, "smoke", [measure(label, budget, [outcome], run=run) for label, budget, run in names])
     numbers = json.loads((tmp_path / "numbers.json").read_text())

@@ -1,4 +1,4 @@
-"""Every example, with few steps: vanilla overspends, the same learner on the sautéed environment does not."""
+"""Every example, with few steps: on the sautéed environment each learner keeps its budget; without it, it would not."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from toys import KINDS, Scripted
 import saute
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# Example: (steps of vanilla, steps of sautéed). Vanilla needs fewer, since it only has to find the greedy arm.
 STEPS = {
-    "cleanrl_ppo": (1_280, 4_160),
-    "sb3_ppo": (1_280, 4_160),
-    "sb3_sac": (600, 800),
-    "sb3_contrib_trpo": (1_280, 4_160),
-    "sbx_ppo": (1_280, 4_160),
-    "tianshou_ppo": (1_280, 4_160),
-    "torchrl_ppo": (1_280, 4_160),
+    "cleanrl_ppo": 4_160,
+    "sb3_ppo": 4_160,
+    "sb3_sac": 800,
+    "sb3_contrib_trpo": 4_160,
+    "sbx_ppo": 4_160,
+    "tianshou_ppo": 4_160,
+    "torchrl_ppo": 4_160,
 }
 
 
@@ -46,23 +45,23 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_sauted_learner_keeps_its_budget_and_uses_it(name: str) -> None:
-    example = importlib.import_module(name)
-    vanilla_steps, sauted_steps = STEPS[name]
-    vanilla = example.train(vanilla_steps, sauted=False, seed=0)
-    assert vanilla.violation_rate >= 0.9 and vanilla.task_return > 15.0
-    sauted = example.train(sauted_steps, sauted=True, seed=0)
+    sauted = importlib.import_module(name).train(STEPS[name], sauted=True, seed=0)
     assert sauted.violation_rate <= 0.1
     # Never touching the greedy arm pays 10, spending the whole budget on it 12.5.
     assert 10.5 <= sauted.task_return <= 12.5
 
 
+def test_without_it_a_learner_overspends() -> None:
+    vanilla = importlib.import_module("sb3_contrib_trpo").train(1_280, sauted=False, seed=0)
+    assert vanilla.violation_rate >= 0.9 and vanilla.task_return > 15.0
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_run_as_a_script_it_compares_both_methods(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    importlib.import_module(name)
     calls: list[tuple[str, int]] = []
     monkeypatch.setattr("report.compare", lambda train, steps: calls.append((train.__name__, steps)))
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    assert len(calls) == 1 and calls[0][0] == "train" and calls[0][1] >= STEPS[name][1]
+    assert len(calls) == 1 and calls[0][0] == "train" and calls[0][1] >= STEPS[name]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import os
@@ -18,7 +17,9 @@ from saute.envs.engine import MujocoEngine
 from saute.envs.goal import lidar, rotation
 from saute.envs.point_goal import CENTRE, INERTIA, MASS, PointGoal
 from saute.envs.task import TaskEnv
-from saute.runs.config import Experiment, environment_of
+from saute.runs.build import configured, environment_of
+from saute.runs.config import Config, Experiment
+from saute.runs.presets import changed
 
 VERIFY = os.environ.get("SAUTE_VERIFY") == "1"
 GOAL, HAZARD = (1.1, 1.1), (0.0, 0.0)
@@ -377,10 +378,10 @@ def check_drive(name, returns, costs, episodes, known):
     assert 0.4 < np.mean(costs == 0) < 0.75
 
 
-def nearest_start(experiment: Experiment, mode: str = "train") -> float:
+def nearest_start(config: Config, mode: str = "train") -> float:
     """As the lidar of the hazard tells it; its bins come after acceleration, the ball of the Car, the goal and the gyro."""
-    env = environment_of(experiment, mode, num_envs=500)
-    native = experiment.env == "point"
+    env = environment_of(config, mode, num_envs=500)
+    native = config.experiment.env == "point"
     obs = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 2000))[1] if native else env.reset(0)
     first = 22 if native else 34
     return 3.0 - 3.0 * float(np.max(obs[:, first : first + 16]))
@@ -388,7 +389,7 @@ def nearest_start(experiment: Experiment, mode: str = "train") -> float:
 
 def test_only_sauted_policies_of_the_fast_preset_begin_nearer_to_the_hazard_and_only_in_training() -> None:
     def point(preset: str, method: str, mode: str) -> float:
-        return nearest_start(Experiment("point", method=method, preset=preset).checked(), mode)
+        return nearest_start(configured(Experiment("point", method=method, preset=preset)), mode)
 
     assert 0.799 <= point("fast", "saute", "train") < 0.82
     for other in (("fast", "saute", "test"), ("fast", "lagrangian", "train"), ("paper", "saute", "train")):
@@ -398,18 +399,17 @@ def test_only_sauted_policies_of_the_fast_preset_begin_nearer_to_the_hazard_and_
 @pytest.mark.parametrize(("env", "gentler"), [("point", -0.2), ("car", -0.05)])
 def test_fast_presets_train_with_a_gentler_unsafe_reward_than_tests_have_unless_one_is_given(env, gentler) -> None:
     def unsafe(preset: str, given: float | None) -> list[float]:
-        experiment = Experiment(env, preset=preset, unsafe_reward=given).checked()
-        assert Experiment.from_json(experiment.as_json()) == experiment == experiment.checked()
-        return [environment_of(experiment, mode).options.unsafe_reward for mode in ("train", "test")]
+        config = configured(Experiment(env, preset=preset, unsafe_reward=given))
+        assert Config.from_json(config.as_json()) == config
+        return [environment_of(config, mode).options.unsafe_reward for mode in ("train", "test")]
 
     assert unsafe("fast", None) == [gentler, -1.0] and unsafe("fast", -3.0) == [-3.0, -3.0]
     assert unsafe("paper", None) == [-1.0, -1.0]
 
 
 def test_the_car_begins_as_near_as_its_settings_say() -> None:
-    usual = Experiment("car").checked()
-    assert usual.learner is not None
-    near = dataclasses.replace(usual, learner=usual.learner._replace(keepout=0.75))
-    assert Experiment.from_json(near.as_json()) == near and "keepout" not in usual.as_json()["learner"]
+    usual = configured(Experiment("car"))
+    near = changed(usual, "task.hazard_keepout", 0.75)
+    assert Config.from_json(near.as_json()) == near and usual.as_json()["task"] == {}
     assert 0.749 <= nearest_start(near) < 0.8 and nearest_start(near, "test") >= 1.104 and nearest_start(usual) >= 1.104
-    assert 0.799 <= nearest_start(Experiment("car", preset="fast").checked()) < 0.83
+    assert 0.799 <= nearest_start(configured(Experiment("car", preset="fast"))) < 0.83

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from learner_toys import assert_same
 
 import saute
-from saute.algos.onpolicy import Settings
+from saute.algos.onpolicy import OnPolicySettings
 from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
 from saute.runs.evaluate import evaluate
 from saute.runs.loop import train
@@ -20,8 +23,9 @@ def test_a_net_takes_any_batch_and_gives_each_row_what_numpy_gives_it(batch: tup
     net = init_mlp(jax.random.key(0), (5, 8, 2))
     x = np.random.default_rng(0).normal(size=(*batch, 5)).astype(np.float32)
     expected = np.tanh(x @ net[0].weight + net[0].bias) @ net[1].weight + net[1].bias
-    assert mlp(net, x).shape == (*batch, 2)
-    np.testing.assert_allclose(mlp(net, x), expected, rtol=1e-5, atol=1e-6)
+    found = mlp(net, jnp.asarray(x))
+    assert found.shape == (*batch, 2)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_normaliser_takes_out_mean_and_deviation_but_not_of_the_budget() -> None:
@@ -49,21 +53,31 @@ def test_the_exported_policy_gives_for_plain_observations_what_training_gave_for
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_training_saves_the_policy_for_plain_observations(tmp_path) -> None:
-    settings = Settings(hidden=(16, 16), steps_per_epoch=400, value_iterations=5, normalise=True)
-    env = saute.saute(saute.envs.pendulum())
-    run = train(saute.trpo(settings=settings), env, seeds=1, epochs=2, out=tmp_path)
-    learner = run.learners[0]
-    assert learner.normaliser.mean[-1] == 0.0 and learner.normaliser.scale[-1] == 1.0, "z is never touched"
-    assert (jnp.abs(learner.normaliser.scale[:3] - 1.0) > 1e-3).all()
-    loaded = saute.load_policy(tmp_path)
+@pytest.fixture(scope="module")
+def normalised(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two epochs, and a third one that goes on from their folder."""
+    folder, env = tmp_path_factory.mktemp("run"), saute.saute(saute.envs.pendulum())
+    algorithm = saute.trpo(settings=OnPolicySettings(hidden=(16, 16), steps_per_epoch=400, value_iterations=5, normalise=True))
+    run = train(algorithm, env, seeds=1, epochs=2, out=folder)
+    loaded = saute.load_policy(folder)
+    return env, run, loaded, train(algorithm, env, seeds=1, epochs=3, out=folder), train(algorithm, env, seeds=1, epochs=3)
+
+
+def test_the_budget_is_never_normalised(normalised: Any) -> None:
+    inputs = normalised[1].states[0].normaliser
+    assert inputs.mean[-1] == 0.0 and inputs.scale[-1] == 1.0
+    assert (jnp.abs(inputs.scale[:3] - 1.0) > 1e-3).all()
+
+
+def test_training_saves_the_policy_for_plain_observations(normalised: Any) -> None:
+    env, run, loaded, *_ = normalised
     obs = np.array([[0.3, 0.9, 2.0], [-1.0, 0.0, -4.0]], np.float32)
-    seen = learner.normaliser(jnp.concatenate([obs, jnp.full((2, 1), 0.5)], 1))
-    wanted = run.bound.policy.mode(run.bound.policy.distribution(learner.policy, seen))
+    seen = run.states[0].normaliser(jnp.concatenate([obs, jnp.full((2, 1), 0.5)], 1))
+    wanted = run.agent.policy.decide(run.states[0].policy, (), seen)[0]
     np.testing.assert_allclose(loaded(obs, remaining=15.0), np.clip(wanted, -1, 1), rtol=1e-4, atol=1e-5)
-    again = train(saute.trpo(settings=settings), env, seeds=1, epochs=3, out=tmp_path)
-    whole = train(saute.trpo(settings=settings), env, seeds=1, epochs=3)
-    for a, b in zip(jax.tree.leaves(again.learners), jax.tree.leaves(whole.learners), strict=True):
-        np.testing.assert_array_equal(a, b)
-    plain = evaluate(run.bound.policy, run.bound.exported(learner), env, 5)
-    assert np.isfinite(plain.task_return).all()
+    assert np.isfinite(evaluate(run.agent.policy, run.policies[0], env, 5).task_return).all()
+
+
+def test_a_resumed_training_keeps_its_normaliser(normalised: Any) -> None:
+    *_, resumed, whole = normalised
+    assert_same(resumed.states, whole.states)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import saute
 
 HEAVY = ["jax", "mujoco", "matplotlib", "torch", "PIL", "scipy", "imageio", "pygame"]
 
@@ -30,12 +36,47 @@ print(sum(env.step([1.0])[1] for _ in range(20)))
     assert run(code) == "5.0"
 
 
-def test_public_names_exist_and_are_typed() -> None:
-    import importlib.resources
+PUBLIC = [
+    "BudgetedPolicy",
+    "GymEnv",
+    "GymVectorEnv",
+    "SauteVectorWrapper",
+    "SauteWrapper",
+    "Selection",
+    "budget",
+    "certify",
+    "cpo",
+    "envs",
+    "from_six_tuple",
+    "load_policy",
+    "mbpo",
+    "model_env",
+    "pets",
+    "ppo",
+    "sac",
+    "saute",
+    "to_six_tuple",
+    "train",
+    "trpo",
+    "uniform",
+]
 
-    import saute
 
-    assert all(hasattr(saute, name) for name in saute.__all__)
-    assert importlib.resources.files("saute").joinpath("py.typed").is_file()
-    with pytest.raises(AttributeError):
+def test_public_names_can_be_imported_and_completed() -> None:
+    code = f"import saute; print(sorted(saute.__all__) == {PUBLIC!r}, sorted(set({PUBLIC!r}) - set(dir(saute))))"
+    assert run(code) == "True []"
+    assert run(f"import saute; print([name for name in {PUBLIC!r} if getattr(saute, name) is None])") == "[]"
+    assert run(f"from saute import {', '.join(PUBLIC)}") == ""
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         _ = saute.no_such_name
+
+
+def test_a_type_checker_knows_every_public_name() -> None:
+    assert importlib.resources.files("saute").joinpath("py.typed").is_file()
+    code = "import saute\n" + "\n".join(f"reveal_type(saute.{name})" for name in PUBLIC) + "\nsaute.no_such_name"
+    mypy = [sys.executable, "-m", "mypy", "--config-file=", "--ignore-missing-imports", "-c", code]
+    source = {**os.environ, "MYPYPATH": str(Path(saute.__file__).parents[1])}
+    out = subprocess.run(mypy, env=source, capture_output=True, text=True).stdout
+    revealed = re.findall(r'note: Revealed type is "(.*)"', out)
+    assert len(revealed) == len(PUBLIC) and "Any" not in revealed, out
+    assert 'Module has no attribute "no_such_name"' in out

@@ -12,13 +12,13 @@ from saute.cli.main import main
 from saute.paper import page as pages
 from saute.paper import reproduce
 from saute.paper.figures import ARTIFACTS
-from saute.paper.measured import Evidence
+from saute.paper.measured import Measured
 from saute.paper.page import page, read
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def keep(results: pathlib.Path, name: str, *rows: Evidence) -> None:
+def keep(results: pathlib.Path, name: str, *rows: Measured) -> None:
     (results / "laptop" / name).mkdir(parents=True)
     (results / "laptop" / name / "numbers.json").write_text(json.dumps([row.as_json() for row in rows]))
 
@@ -34,7 +34,7 @@ def test_the_committed_page_is_that_of_the_committed_results(monkeypatch: pytest
 
 
 def test_nothing_is_trained_for_the_page(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(reproduce, "run_experiment", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(reproduce, "run_training", lambda *_: pytest.fail("trained"))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "page"]) == 0 and "wrote docs/reproduction.md" in capsys.readouterr().out
     text = pathlib.Path("docs/reproduction.md").read_text()

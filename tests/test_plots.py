@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
-from saute.evidence.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves, trajectories
+from saute.evidence.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves
 
 BUDGET = 30.0
 
@@ -87,6 +86,22 @@ def test_curves_of_longer_epochs_go_further() -> None:
         assert axis.get_xlabel() == "steps of each seed" and axis.xaxis.get_major_formatter()(40_000) == "40k"
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("nothing", [np.nan, None])
+def test_a_curve_has_a_gap_where_no_episode_ended(nothing: float | None, tmp_path: pathlib.Path) -> None:
+    seeds = [(1.0, 3.0), (nothing, 5.0), (nothing, nothing), (4.0, 8.0)]
+    figure = training_curves({"a": [[{"cost": cost} for cost in epoch] for epoch in seeds]}, BUDGET)
+    (axis,) = figure.axes
+    np.testing.assert_array_equal(axis.lines[0].get_ydata(), [2.0, 5.0, np.nan, 6.0])
+    parts = [part.vertices for part in axis.collections[0].get_paths()]
+    assert [(part[:, 0].min(), part[:, 0].max()) for part in parts] == [(1.0, 2.0), (4.0, 4.0)]
+    assert [(part[:, 1].min(), part[:, 1].max()) for part in parts] == [(1.0, 5.0), (4.0, 8.0)]
+    never = training_curves({"a": [[{"cost": nothing}], [{"cost": nothing}]]}, BUDGET)
+    assert np.isnan(never.axes[0].lines[0].get_ydata()).all()
+    for i, drawn in enumerate((figure, never)):
+        save(drawn, tmp_path / f"{i}.png")
+
+
 def test_a_metric_that_a_run_lacks_has_no_panel() -> None:
     old = curves(names=("task_return", "cost", "worst_cost"))
     figure = training_curves({"new": curves(), "old": old})
@@ -117,20 +132,6 @@ def test_long_names_leave_room_for_the_boxes(tmp_path: pathlib.Path) -> None:
     for figure in (box_plot(given, BUDGET), cost_distribution(given, BUDGET)):
         save(figure, tmp_path / "x.png")
         assert all(axis.get_position().height > 0.3 and axis.get_position().width > 0.25 for axis in figure.axes)
-
-
-def test_paths_are_coloured_by_what_remains_and_dotted_when_overspent() -> None:
-    path = np.array([[0.0, 0.0], [1.0, 1.0], [3.0, 2.0], [-3.0, 3.0], [-2.0, 4.0]])
-    left = np.array([30.0, 20.0, 10.0, 5.0, -1.0])
-    figure = trajectories([path], [left], BUDGET, period=2 * np.pi)
-    kept, overspent = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
-    np.testing.assert_array_equal(kept.get_segments(), [path[0:2], path[1:3]])
-    np.testing.assert_array_equal(kept.get_array(), [20.0, 10.0])
-    assert (kept.norm.vmin, kept.norm.vmax) == (0.0, BUDGET)
-    np.testing.assert_array_equal(overspent.get_segments(), [path[3:5]])
-    assert overspent.get_color()[0] == pytest.approx(to_rgba("black"))
-    jumps = trajectories([path], [left], BUDGET).axes[0].collections[0]
-    assert len(jumps.get_segments()) == 3, "without a period every step is drawn"
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,6 @@ def test_no_global_state() -> None:
         (lambda: training_curves({"a": []}), "a has no epochs"),
         (lambda: training_curves({"a": [*curves(1, 2), *curves(1, 1)]}), "a: epoch 1 has 1 seeds, the first"),
         (lambda: training_curves({"a": curves(names=("entropy",))}), "share none of the metrics task_return, cost"),
-        (lambda: trajectories([], [], 1.0), "0 paths, 0 budgets"),
-        (lambda: trajectories([np.zeros((3, 2))], [np.zeros(2)], 1.0), r"path 0 has shape \(3, 2\) with budgets \(2,\)"),
-        (lambda: trajectories([np.zeros((3, 2))], [np.zeros(3)], 0.0), "budget=0.0; pass"),
     ],
 )
 def test_bad_input(call: Any, message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

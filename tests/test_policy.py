@@ -5,15 +5,18 @@ from __future__ import annotations
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from learner_toys import assert_same
 
 import saute
 from saute.cli.main import main
+from saute.core.protocol import Spec, spec_of
 from saute.learn.nets import policy_for
 from saute.runs.checkpoint import CheckpointError
-from saute.runs.policy import BudgetedPolicy, load_policy, save_policies
+from saute.runs.policy import BudgetedPolicy, load_policies, load_policy, policy_description, save_policies
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def run(tmp_path: pathlib.Path) -> tuple[pathlib.Path, list]:
     env = saute.saute(saute.envs.pendulum())
     net = policy_for(env.observation_space, env.action_space)
     parameters = [net.init(jax.random.key(i)) for i in range(3)]
-    save_policies(tmp_path / "policy.safetensors", parameters, env, net, {})
+    save_policies(tmp_path / "policy.safetensors", parameters, policy_description(spec_of(env), net, 1))
     return tmp_path, parameters
 
 
@@ -32,7 +35,7 @@ def test_a_loaded_policy_acts_as_the_saved_one(run) -> None:
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     for seed in range(3):
         policy = load_policy(folder, seed=seed)
-        augmented = np.concatenate([obs, np.full((5, 1), 12.5 / 30.0, np.float32)], axis=1)
+        augmented = jnp.concatenate([jnp.asarray(obs), jnp.full((5, 1), 12.5 / 30.0)], axis=1)
         expected = np.clip(net.mode(net.distribution(parameters[seed], augmented)), -1, 1)
         np.testing.assert_allclose(policy(obs, remaining=12.5), expected, atol=1e-6)
         np.testing.assert_allclose(policy(obs[2], remaining=12.5), expected[2], atol=1e-6)
@@ -61,18 +64,22 @@ def test_wrong_calls_are_explained(run) -> None:
 
 
 def test_discrete_and_vanilla_policies(tmp_path: pathlib.Path) -> None:
-    class Env:
-        observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        action_space = spaces.Discrete(4)
-
-    net = policy_for(Env.observation_space, Env.action_space)
-    parameters = net.init(jax.random.key(0))
-    save_policies(tmp_path / "policy.safetensors", [parameters], Env(), net, {})
+    spec = Spec(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(4))
+    net = policy_for(spec.observation_space, spec.action_space)
+    save_policies(tmp_path / "policy.safetensors", [net.init(jax.random.key(0))], policy_description(spec, net, 1))
     policy = load_policy(tmp_path / "policy.safetensors")
     actions = policy(np.random.default_rng(0).normal(size=(20, 2)))
     assert actions.shape == (20,) and set(actions) <= set(range(4))
     with pytest.raises(ValueError, match="does not observe its budget"):
         policy(np.zeros(2), remaining=1.0)
+
+
+def test_all_policies_of_a_run_are_loaded_at_once(run) -> None:
+    folder, parameters = run
+    policies = load_policies(folder)
+    assert list(policies) == [0, 1, 2]
+    for seed, policy in policies.items():
+        assert_same(policy.parameters, parameters[seed])
 
 
 def test_budgeted_policy_keeps_the_wrappers_books() -> None:

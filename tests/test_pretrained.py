@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,12 +18,15 @@ import pytest
 
 import saute
 from saute.cli.main import main
+from saute.cli.pretrained import listing
+from saute.core.protocol import spec_of
 from saute.learn.nets import policy_for
-from saute.runs import folder as runs
+from saute.runs import outcomes as runs
 from saute.runs import pretrained
-from saute.runs.config import Experiment, environment_of
+from saute.runs.build import configured, environment_of
+from saute.runs.config import Experiment
 from saute.runs.evaluate import Outcome
-from saute.runs.policy import load_policy, save_policies
+from saute.runs.policy import load_policy, policy_description, save_policies
 
 ROOT = pathlib.Path(__file__).parent.parent
 NAME = "pendulum-saute-trpo"
@@ -37,11 +41,12 @@ def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A run folder with what evaluation needs."""
-    run, experiment = tmp_path_factory.mktemp("run"), Experiment("pendulum", seeds=2).checked()
-    env = environment_of(experiment)
-    net = policy_for(env.observation_space, env.action_space)
-    save_policies(run / "policy.safetensors", [net.init(jax.random.key(seed)) for seed in range(2)], env, net, {})
-    (run / "config.json").write_text(json.dumps(experiment.as_json()))
+    run, config = tmp_path_factory.mktemp("run"), configured(Experiment("pendulum", seeds=2))
+    spec = spec_of(environment_of(config))
+    net = policy_for(spec.observation_space, spec.action_space)
+    policies = [net.init(jax.random.key(seed)) for seed in range(2)]
+    save_policies(run / "policy.safetensors", policies, policy_description(spec, net, 1))
+    (run / "config.json").write_text(json.dumps(config.as_json()))
     return run
 
 
@@ -79,14 +84,14 @@ def test_they_are_in_the_wheel(tmp_path: pathlib.Path) -> None:
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     packed = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     for name in pretrained.names():
-        assert {f"saute/pretrained/{name}/{file}" for file in ("config.json", "policy.safetensors")} <= set(packed)
+        assert {f"saute/runs/pretrained/{name}/{file}" for file in ("config.json", "policy.safetensors")} <= set(packed)
 
 
 def test_the_list_needs_no_jax() -> None:
     code = """
 import sys
 sys.modules["jax"] = None  # as if it were not installed
-from saute.runs.pretrained import listing
+from saute.cli.pretrained import listing
 print(listing())
 """
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -103,32 +108,47 @@ def test_a_range_of_budgets_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (folder / "config.json").write_text(json.dumps({**config, "algo": "sac", "budget": 60.0, "lowest_budget": 5.0}))
     (folder / "policy.safetensors").write_bytes(b"")
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
-    assert "saute sac  5      60      5 to 60" in pretrained.listing()
+    assert "saute sac  5      60      5 to 60" in listing()
 
 
-def quickly(net: Any, env: Any, episodes: int) -> Any:
+def quickly(net: Any, env: Any, episodes: int, ledger: Any) -> Any:
     """Made-up episodes instead of physics."""
-    return lambda parameters, seed: Outcome(*np.random.default_rng(seed).uniform(0.0, 9.0, (2, episodes)), np.ones(episodes))
+
+    def test(parameters: Any, seed: int) -> Outcome:
+        returns, costs = np.random.default_rng(seed).uniform(0.0, 9.0, (2, episodes))
+        return Outcome(returns, costs, np.ones(episodes), costs, costs > 30.0)
+
+    return test
 
 
-def test_commands_use_them_and_write_elsewhere(capsys, monkeypatch) -> None:
-    before, run = contents(), f"pretrained:{NAME}"
-    assert main(["pretrained"]) == 0 and NAME in capsys.readouterr().out
-    assert main(["evaluate", run, "--episodes", "20"]) == 0
+RUN, PLACE = f"pretrained:{NAME}", pathlib.Path("runs", "pretrained", NAME)
+
+
+def test_a_policy_that_comes_with_the_package_keeps_its_budget(capsys) -> None:
+    assert main(["evaluate", RUN, "--episodes", "20"]) == 0
     printed = capsys.readouterr().out
-    place = pathlib.Path("runs", "pretrained", NAME)
-    assert "0 of 100, so ≤ 2.951 % at 95 %" in printed and f"wrote every episode to {place}" in printed
-    assert len(list((place / "episodes").glob("seed-*.npz"))) == 5
+    assert "0 of 100, so ≤ 2.951 % at 95 %" in printed and f"wrote every episode to {PLACE}" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["pretrained"], []),
+        (["evaluate", RUN, "--episodes", "20"], [PLACE / "episodes" / f"seed-{i}.npz" for i in range(5)]),
+        (["evaluate", RUN, "--episodes", "20", "--budget", "25", "--out", "mine"], ["mine/budget-25/episodes/seed-4.npz"]),
+        (["certify", RUN, "--episodes", "20"], [PLACE / "certificate.md", PLACE / "certificate.json"]),
+        (["plot", "costs", RUN, "--episodes", "20"], [PLACE / "costs.png"]),
+        (["watch", "pendulum", "--policy", f"{RUN}@3", "--steps", "3", "--size", "64", "--mode", "test"], ["pendulum.gif"]),
+    ],
+    ids=lambda words: words[0] if words and isinstance(words[0], str) else "",
+)
+def test_a_command_uses_it_and_writes_elsewhere(words: list[str], written: list[Any], monkeypatch) -> None:
     monkeypatch.setattr(runs, "evaluator", quickly)
-    assert main(["evaluate", run, "--episodes", "20", "--budget", "25", "--out", "mine"]) == 0
-    assert np.load("mine/budget-25/episodes/seed-4.npz")["cost"].shape == (20,)
-    assert main(["certify", run, "--episodes", "20"]) == 0
-    assert f"# Safety certificate: {NAME}" in (place / "certificate.md").read_text()
-    assert main(["plot", "costs", run, "--episodes", "20"]) == 0 and (place / "costs.png").exists()
-    assert main(["watch", "pendulum", "--policy", f"{run}@3", "--steps", "3", "--size", "64", "--mode", "test"]) == 0
-    assert pathlib.Path("pendulum.gif").exists()
+    before = contents()
+    assert main(words) == 0
+    assert all(pathlib.Path(file).stat().st_size > 0 for file in written)
     assert contents() == before, "the installed package stays as it is"
-    assert not pathlib.Path(run).exists()
+    assert {path.parts[0] for path in map(pathlib.Path, os.listdir())} == {pathlib.Path(file).parts[0] for file in written}
 
 
 def test_what_users_can_put_right(capsys: pytest.CaptureFixture[str]) -> None:

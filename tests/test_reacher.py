@@ -7,7 +7,6 @@ from pathlib import Path
 
 import gymnasium
 import jax
-import jax.experimental
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -34,7 +33,6 @@ from saute.envs.task import TaskEnv
 
 TRANSITIONS = 12_000 if os.environ.get("SAUTE_VERIFY") == "1" else 2_000
 XML = Path(gymnasium.__file__).parent / "envs/mujoco/assets/reacher.xml"
-double_precision = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 
 def transitions(n, seed=0):
@@ -93,7 +91,7 @@ def play(states, actions):
 def test_every_transition_is_that_of_mujoco(dtype, tolerance):
     states, actions = (rows.astype(dtype) for rows in transitions(TRANSITIONS))
     x_next, obs, reward, cost = simulate(states, actions)
-    with double_precision(dtype == np.float64):
+    with jax.enable_x64(dtype == np.float64):
         step = play(states, actions)
     assert {leaf.dtype for leaf in (step.obs, step.reward, step.cost)} == {np.dtype(dtype)}
     np.testing.assert_allclose(step.state.physical, x_next, rtol=0, atol=tolerance)
@@ -108,7 +106,7 @@ def test_whole_episode_from_the_start():
     """The target swings back from (1, 1) whatever the arm does, and the arm whatever the target does."""
     env = TaskEnv(Reacher())
     actions = np.random.default_rng(0).uniform(-1, 1, (50, 2))
-    with double_precision(True):
+    with jax.enable_x64(True):
         state, obs = env.reset(jax.random.key(0))
         xs, targets = [np.asarray(state.physical)], [np.asarray(obs[4:6])]
         step = jax.jit(env.step)
@@ -129,7 +127,7 @@ def test_largest_cost_and_best_return():
     def at(q):
         return jnp.array([*q, 1, 1, 0, 0, 0, 0])
 
-    with double_precision(True):
+    with jax.enable_x64(True):
         rest = jnp.zeros(2)
         worst = optimize.minimize(lambda q: -float(task.cost(at(q), rest, at(q))), [0.7, 0.1], method="Nelder-Mead")
         best = optimize.minimize(lambda q: -float(task.reward(at(q), rest, at(q))), [0.7, 0.1], method="Nelder-Mead")
@@ -198,7 +196,7 @@ def test_starts():
 
 def test_precision_follows_the_state():
     task = Reacher()
-    with double_precision(True):
+    with jax.enable_x64(True):
         x, action = jnp.full(8, 0.1, jnp.float32), jnp.zeros(2, jnp.float32)
         outputs = [jax.eval_shape(task.advance, x, action), jax.eval_shape(task.observe, x, task.sense(x, action))]
         outputs += [jax.eval_shape(task.reward, x, action, x), jax.eval_shape(task.cost, x, action, x)]

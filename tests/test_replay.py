@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sac_toys import Slope, TwoCosts
+from learner_toys import Slope, TwoCosts
 
 import saute
 from saute.core.protocol import Step
@@ -41,28 +40,6 @@ def test_samples_are_uniform_over_what_is_filled() -> None:
 def test_too_many_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="6 rows do not fit a replay of 5"):
         add(create(jnp.zeros(()), 5), jnp.zeros(6))
-
-
-def test_adding_to_a_large_ring_in_a_loop_does_not_copy_it() -> None:
-    def seconds(capacity: int) -> float:
-        def one(replay: Any, row: Any) -> tuple[Any, Any]:
-            replay = add(replay, row[None])
-            return replay, sample(replay, jax.random.key(0), 8).sum()
-
-        def fill(replay: Any) -> Any:
-            return jax.lax.scan(one, replay, jnp.ones((500, 10)))
-
-        run, replay = jax.jit(fill, donate_argnums=0), create(jnp.zeros(10), capacity)
-        replay, _ = run(replay)
-        taken = []
-        for _ in range(3):
-            begin_time = time.perf_counter()
-            replay, _ = jax.block_until_ready(run(replay))
-            taken.append(time.perf_counter() - begin_time)
-        return min(taken)
-
-    # A copy of 40 MB takes 5 ms or more, so that 500 of them would take seconds.
-    assert seconds(1_000_000) < seconds(1_000) + 0.5
 
 
 SAUTED = {
@@ -106,7 +83,9 @@ def test_relabelled_transitions_equal_those_collected_with_that_budget(name: str
         keys, action = jax.random.split(key, 50), jax.random.uniform(key, (50, 1), minval=-1.0)
         step = jax.vmap(env.step)(state, action, keys)
         rows = relabel(bare_rows(obs, state, action, step, size), key, options, -0.1, 1.0)
-        collected = jax.vmap(env.step)(state._replace(remaining=rows.remaining), action, keys)
+        # Another budget owes nothing that rounding lost of the first one.
+        begun = state._replace(remaining=rows.remaining, lost=jnp.zeros_like(state.lost))
+        collected = jax.vmap(env.step)(begun, action, keys)
         return (step.state, step.obs), (sauted(rows, options), collected)
 
     keys = jax.random.split(jax.random.key(0), 50)

@@ -1,4 +1,4 @@
-"""Soft actor-critic: every part of an update against NumPy, the squashed density, probes, one trace, equal runs."""
+"""Soft actor-critic: every part of an update against NumPy, the squashed density, probes, what is replayed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from sac_toys import Slope
+from learner_toys import Slope, TwoCosts
 
 import saute
-from saute.algos.sac import SacSettings, sac, td_target
+from saute.algos.sac import SacAgent, SacSettings, sac, td_target
+from saute.core.protocol import Spec, spec_of
 from saute.learn.constraint import lagrangian, pid
+from saute.learn.drive import Drive, drive
+from saute.learn.nets import SquashedGaussian, squashed_for
 from saute.learn.replay import Batch, sauted
-from saute.learn.squashed import SquashedGaussian, squashed_for
 from saute.runs.evaluate import evaluate
-from saute.runs.loop import summary
 
 TINY = SacSettings(hidden=(4,), batch=6, replay=50, random_steps=10, steps_per_epoch=20, temperature_rate=5e-2, value_scale=2.0)
 SMALL = SacSettings(
@@ -93,21 +94,29 @@ def first_adam_step(loss: Any, layers: Any, rate: float) -> list[np.ndarray]:
     return stepped
 
 
+def lagrangian_agent() -> SacAgent:
+    """Whose unit of cost is 1/4."""
+    agent = sac(lagrangian(3.0), TINY).agent(Spec(OBS, ACTION, horizon=10))
+    # d(1 − γᵀ)/((1 − γ)T) of a limit of 3 for ten steps.
+    assert agent.unit_cost == pytest.approx(3.0 * (1 - 0.99**10) / (0.01 * 10)) and agent.constraint == lagrangian(1.0)
+    return dataclasses.replace(agent, unit_cost=0.25)
+
+
 @pytest.fixture(scope="module")
 def updated() -> Any:
     """One update of a Lagrangian learner on a made-up batch."""
-    bound = sac(lagrangian(1.0), TINY, limit=3.0).bind(OBS, ACTION)
+    agent = lagrangian_agent()
     random = np.random.default_rng(0)
     batch = Batch(
         *(random.uniform(-1, 1, (6, 2)), random.uniform(-1, 1, (6, 1)), random.normal(size=6), random.uniform(0, 1, 6)),
         next_obs=random.uniform(-1, 1, (6, 2)),
         terminated=np.array([False, True, False, False, True, False]),
     )
-    before = bound.init(jax.random.key(1))
-    other = bound.init(jax.random.key(2))
+    before = agent.init(jax.random.key(1))
+    other = agent.init(jax.random.key(2))
     before = before._replace(target_critics=other.critics, target_cost_critic=other.cost_critic, log_temperature=jnp.log(0.3))
     arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype if leaf.dtype == bool else jnp.float32), batch)
-    after, metrics = jax.jit(bound.update)(before, arrays, jax.random.key(7), 0.25)
+    after, metrics = jax.jit(agent.update)(before, arrays, jax.random.key(7))
     return before, after, metrics, batch, jax.random.split(jax.random.key(7))
 
 
@@ -160,98 +169,109 @@ def test_targets_follow_slowly(updated: Any) -> None:
 
 
 def test_temperature_follows_adam_towards_the_target_entropy(updated: Any) -> None:
-    learner, _, _, batch, _ = updated
-    bound = sac(lagrangian(1.0), TINY, limit=3.0).bind(OBS, ACTION)
+    state, _, _, batch, _ = updated
     arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype if leaf.dtype == bool else jnp.float32), batch)
-    update, log_α, m, v = jax.jit(bound.update), math.log(0.3), 0.0, 0.0
+    update, log_α, m, v = jax.jit(lagrangian_agent().update), math.log(0.3), 0.0, 0.0
     for t in range(1, 5):
-        learner, metrics = update(learner, arrays, jax.random.key(t))
+        state, metrics = update(state, arrays, jax.random.key(t))
         gradient = float(metrics["entropy"]) + 1.0
         m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
         log_α -= 0.05 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        assert learner.log_temperature == pytest.approx(log_α, abs=1e-5)
+        assert state.log_temperature == pytest.approx(log_α, abs=1e-5)
 
 
-def compiled(algorithm: Any, env: Any) -> tuple[Any, Any, list[int]]:
-    """The bound algorithm, one epoch of it as a compiled function, and a list that grows with every trace."""
-    bound, traces = algorithm.bind(env.observation_space, env.action_space, getattr(env, "options", None)), []
-
-    def epoch(learner: Any, key: Any) -> Any:
-        traces.append(1)
-        learner, metrics, episodes = bound.epoch(env, learner, key)
-        return learner, {**metrics, **summary(episodes, 3.0)}
-
-    return bound, jax.jit(epoch, donate_argnums=0), traces
-
-
-def trained(bound: Any, epoch: Any, epochs: int) -> tuple[Any, list[dict[str, Any]]]:
-    learner, metrics = jax.jit(bound.init)(jax.random.key(0)), []
+def trained(algorithm: Any, env: Any, epochs: int) -> tuple[Drive, Any, list[dict[str, Any]]]:
+    """The driver, the state of a seed, and the numbers of its epochs."""
+    body, numbers = drive(algorithm.agent(spec_of(env)), env), []
+    seeds = body.first([jax.random.key(0)])
     for i in range(epochs):
-        learner, values = epoch(learner, jax.random.key(i))
-        metrics.append(values)
-    return learner, metrics
+        ((seed, metrics),) = body.epoch(seeds, [jax.random.key(i)])
+        seeds = [seed]
+        numbers.append(metrics)
+    return body, seeds[0].state, numbers
 
 
-def test_unconstrained_probe_and_one_trace() -> None:
-    bound, epoch, traces = compiled(sac(settings=SMALL), Slope())
-    learner, metrics = trained(bound, epoch, 30)
-    assert evaluate(bound.policy, learner.policy, Slope(), 10).task_return.mean() > 9.0
-    assert len(traces) == 1 and int(metrics[-1]["episodes"]) == 10 and int(learner.steps) == 3000
+def test_unconstrained_probe() -> None:
+    algorithm = sac(settings=SMALL)
+    _, state, numbers = trained(algorithm, Slope(), 30)
+    assert evaluate(algorithm.agent(spec_of(Slope())).policy, state.policy, Slope(), 10).task_return.mean() > 9.0
+    assert int(numbers[-1]["episodes"]) == 10 and int(state.steps) == 3000
 
 
 def test_sauted_probe_spends_its_budget_and_no_more() -> None:
     env = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
-    bound, epoch, _ = compiled(sac(settings=dataclasses.replace(SMALL, relabel=True)), env)
-    learner, _ = trained(bound, epoch, 60)
-    outcome = evaluate(bound.policy, learner.policy, env, 10)
+    algorithm = sac(settings=dataclasses.replace(SMALL, relabel=True))
+    _, state, _ = trained(algorithm, env, 60)
+    outcome = evaluate(algorithm.agent(spec_of(env)).policy, state.policy, env, 10)
     assert (outcome.cost <= 3.0).all() and outcome.task_return.mean() > 2.0
 
 
 @pytest.mark.parametrize(
-    "constraint", [lagrangian(1.0, through_softplus=True), pid(1.0, proportional=1.0, integral=0.01)], ids=["lagrangian", "pid"]
+    "constraint", [lagrangian(3.0, through_softplus=True), pid(3.0, proportional=1.0, integral=0.01)], ids=["lagrangian", "pid"]
 )
 def test_constrained_probe_comes_to_the_limit_and_not_beyond(constraint: Any) -> None:
-    bound, epoch, _ = compiled(sac(constraint, SMALL, limit=3.0), Slope())
-    _, metrics = trained(bound, epoch, 80)
-    assert 1.0 < np.mean([float(values["cost"]) for values in metrics[-20:]]) < 4.0
+    _, _, numbers = trained(sac(constraint, SMALL), Slope(), 80)
+    assert 1.0 < np.mean([float(values["cost"]) for values in numbers[-20:]]) < 4.0
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_the_replay_has_what_happened_never_the_next_reset_and_the_same_again(terminal: bool) -> None:
-    env = saute.saute(Slope(terminal=terminal), budget=3.0, unsafe_reward=-1.0)
-    bound, epoch, _ = compiled(sac(settings=TINY), env)
-    (learner, _), (again, _) = (trained(bound, epoch, 2) for _ in range(2))
-    for a, b in zip(jax.tree.leaves(learner), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(a, b)
-    rows = jax.tree.map(lambda column: np.asarray(column[:20]), learner.replay.rows)
-    time = np.tile(np.arange(10), 2)
+def test_before_the_first_update_there_are_no_numbers_of_one() -> None:
+    _, _, numbers = trained(sac(pid(3.0), dataclasses.replace(TINY, random_steps=25)), Slope(), 3)
+    for name in ("critic_loss", "value", "entropy", "temperature", "multiplier", "cost_value"):
+        assert np.isnan([float(values[name]) for values in numbers]).tolist() == [True, False, False]
+    assert all(values["finite"] and values["episodes"] == 1 for values in numbers)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["time-out", "terminal"])
+def replayed(request: pytest.FixtureRequest) -> Any:
+    """Two episodes of ten steps in the replay of an environment, whose end is terminal or not."""
+    env = saute.saute(Slope(terminal=request.param), budget=3.0, unsafe_reward=-1.0)
+    state = trained(sac(settings=TINY), env, 2)[1]
+    return (
+        request.param,
+        env,
+        jax.tree.map(lambda column: np.asarray(column[:20]), state.replay.rows),
+        np.tile(np.arange(10), 2),
+    )
+
+
+def test_the_replay_has_what_happened_never_the_next_reset(replayed: Any) -> None:
+    terminal, _, rows, time = replayed
     np.testing.assert_allclose(rows.obs[:, 0], time / 10)
     np.testing.assert_allclose(rows.next_obs[:, 0], (time + 1) / 10)
     np.testing.assert_array_equal(rows.terminated, terminal & (time == 9))
-    np.testing.assert_array_equal(rows.remaining[time == 0], 3.0)
-    np.testing.assert_array_equal(rows.next_remaining, rows.remaining - rows.cost)
-    np.testing.assert_array_equal(rows.next_remaining[time < 9], rows.remaining[time > 0])
     np.testing.assert_array_equal(rows.task_reward, rows.action[:, 0])
-    np.testing.assert_array_equal(sauted(rows, env.options).reward < -1 + 1e-6, rows.next_remaining < 0)
+
+
+def test_the_replay_has_the_remaining_budgets(replayed: Any) -> None:
+    _, env, rows, time = replayed
+    np.testing.assert_array_equal(rows.remaining[time == 0], 3.0)
+    # Rounding that a step has lost is paid in the next one.
+    np.testing.assert_allclose(rows.next_remaining, rows.remaining - rows.cost, atol=5e-7)
+    np.testing.assert_array_equal(rows.next_remaining[time < 9], rows.remaining[time > 0])
+    seen = sauted(jax.tree.map(jnp.asarray, rows), env.options)
+    np.testing.assert_array_equal(seen.reward < -1 + 1e-6, rows.next_remaining < 0)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sac(settings=dataclasses.replace(TINY, relabel=True)).bind(OBS, ACTION), "the environment has none"),
-        (lambda: sac(lagrangian(1.0)).bind(OBS, ACTION), "a constraint needs the limit"),
-        (lambda: sac().bind(OBS, spaces.Discrete(3)), "needs continuous ones"),
-        (lambda: sac().bind(OBS, spaces.Box(-np.inf, np.inf, (1,))), "are unbounded"),
-        (lambda: sac().bind(spaces.Discrete(2), ACTION), "are not a vector"),
-        (lambda: sac().bind(OBS, ACTION).epoch(saute.saute(Slope(), 3.0), None, None), "pass env.options to bind"),
+        (lambda: sac(settings=dataclasses.replace(TINY, relabel=True)).agent(Spec(OBS, ACTION)), "the environment has none"),
+        (lambda: sac(lagrangian(3.0)).agent(Spec(OBS, ACTION)), "a limit of 3 per episode needs the length T of an episode"),
+        (lambda: sac().agent(Spec(OBS, spaces.Discrete(3))), "needs continuous ones"),
+        (lambda: sac().agent(Spec(OBS, spaces.Box(-np.inf, np.inf, (1,)))), "are unbounded"),
+        (lambda: sac().agent(Spec(spaces.Discrete(2), ACTION)), "are not a vector"),
+        (
+            lambda: sac(lagrangian(3.0)).agent(spec_of(saute.saute(TwoCosts(), [1.0, 1.0]))),
+            "sac holds one cost below its limit, but the environment has several",
+        ),
+        (
+            lambda: sac(settings=dataclasses.replace(TINY, relabel=True)).agent(
+                spec_of(saute.saute(Slope(), 3.0, terminate=True))
+            ),
+            "terminate=True hides",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_relabelling_and_ending_at_violations_exclude_each_other() -> None:
-    env = saute.saute(Slope(), 3.0, terminate=True)
-    with pytest.raises(ValueError, match="terminate=True hides"):
-        compiled(sac(settings=dataclasses.replace(TINY, relabel=True)), env)

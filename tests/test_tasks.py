@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 import saute
 from saute.core.protocol import Env
+from saute.envs.goal import rotation
 
 IDS = {
     "pendulum": "saute/SafePendulum-v0",
@@ -26,7 +28,7 @@ IDS = {
 }
 SIZES = {"pendulum": (3, 1, 2), "double_pendulum": (11, 1, 6), "reacher": (11, 2, 8), "point": (44, 2, 6), "car": (56, 2, 24)}
 HORIZONS = {"pendulum": 200, "double_pendulum": 200, "reacher": 50, "point": 200, "car": 200}
-ENGINES = [(name, engine) for name, (_, _, engines) in saute.envs.TASKS.items() for engine in engines]
+ENGINES = [(name, engine) for name, task in saute.envs.TASKS.items() for engine in task.engines]
 NATIVE = ["pendulum", "double_pendulum", "reacher", "point"]
 
 
@@ -239,3 +241,12 @@ def test_bad_batches() -> None:
         envs.reset(options={"reset_mask": np.array([1, 0])})
     with pytest.raises(ValueError, match="3 seeds for 2 environments"):
         envs.reset(seed=[1, 2, 3])
+
+
+def test_shapes_in_annotations_are_checked_while_testing() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="rotation"):
+        rotation(jax.numpy.zeros(3))
+
+
+def test_native_tasks_are_those_with_physics_in_jax() -> None:
+    assert [name for name in [*saute.envs.TASKS, "CartPole-v1"] if saute.envs.is_native(name)] == NATIVE

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from saute.cli import film
 from saute.cli import main as cli
-from saute.cli import watch
 from saute.core import gauge
 from saute.envs.render import PAPER
 
@@ -230,7 +230,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(watch, "write_gif", full)
+    monkeypatch.setattr(film, "write_gif", full)
     assert saute("watch", PHOTO, "--out", "film.gif") == 2
     assert "cannot write film.gif: No space left on device" in capsys.readouterr().err
     assert not list(pathlib.Path().glob("*.gif")) and not list(pathlib.Path().glob(".film*"))

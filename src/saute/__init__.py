@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register
 
@@ -12,6 +12,22 @@ from saute.core.options import uniform
 from saute.core.single import SauteWrapper
 from saute.core.six_tuple import from_six_tuple, to_six_tuple
 from saute.core.vector import SauteVectorWrapper
+
+if TYPE_CHECKING:
+    from saute import envs
+    from saute.algos.cpo import cpo
+    from saute.algos.mbpo import mbpo
+    from saute.algos.pets import pets
+    from saute.algos.ppo import ppo
+    from saute.algos.sac import sac
+    from saute.algos.trpo import trpo
+    from saute.core.native import saute
+    from saute.envs.to_gym import GymEnv, GymVectorEnv
+    from saute.evidence.certificate import certify
+    from saute.learn.dynamics import model_env
+    from saute.runs.loop import train
+    from saute.runs.policy import BudgetedPolicy, load_policy
+    from saute.runs.validation import Selection
 
 __all__ = [
     "BudgetedPolicy",
@@ -60,11 +76,18 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'saute' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    return module if name == "envs" else getattr(module, name)
+if not TYPE_CHECKING:  # a checker would take every unknown name for `Any`
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'saute' has no attribute {name!r}")
+        module = importlib.import_module(_LAZY[name])
+        return module if name == "envs" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """The public names too, of which most are not loaded yet."""
+    return sorted({*globals(), *__all__})
 
 
 for _id, _name in {

@@ -13,37 +13,43 @@ same, but integer costs are subtracted exactly, so that spending precisely the b
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import jax
+
 __all__ = ["observe", "rescale", "safe", "shape", "spend"]
 
+Amount = TypeVar("Amount", float, np.ndarray, "jax.Array")
+"""An amount of cost or reward: a number, or an array of them."""
 
-def spend(remaining: Any, cost: Any, discount: Any = 1.0) -> Any:
+
+def spend(remaining: Amount, cost: Amount | float, discount: float = 1.0) -> Amount:
     """Remaining budget after paying a cost: w' = (w − l) / γ (Sootla et al. 2022, eq. 8)."""
     return (remaining - cost) / discount
 
 
-def safe(remaining: Any) -> Any:
+def safe(remaining: Amount) -> Any:
     """Whether the budget has not been overspent: w ≥ 0; spending exactly all of it is allowed."""
     return remaining >= 0
 
 
-def shape(reward: Any, is_safe: Any, unsafe_reward: Any = 0.0) -> Any:
+def shape(reward: Amount, is_safe: bool | np.ndarray | jax.Array, unsafe_reward: Amount | float = 0.0) -> Any:
     """Reward of the Sauté MDP: r̃ = r if safe else n (Sootla et al. 2022, eq. 9, in rewards)."""
     if is_safe is True or is_safe is False:
         return reward if is_safe else unsafe_reward
-    namespace = getattr(is_safe, "__array_namespace__", None)
-    return (namespace() if namespace else np).where(is_safe, reward, unsafe_reward)
+    xp = np if isinstance(is_safe, np.ndarray) else getattr(is_safe, "__array_namespace__", lambda: np)()
+    return xp.where(is_safe, reward, unsafe_reward)
 
 
-def observe(remaining: Any, reference: Any) -> Any:
+def observe(remaining: Amount, reference: Amount | float) -> Amount:
     """What the policy sees of the budget: z = w / d_ref, unclipped."""
     return remaining / reference
 
 
-def rescale(budget: Any, discount: float, horizon: int) -> Any:
+def rescale(budget: Amount, discount: float, horizon: int) -> Amount:
     """Discounted budget that a constant cost of d/T per step would spend: d (1 − γᵀ) / ((1 − γ) T); d itself at γ = 1."""
     if discount == 1.0:
         return budget

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Float, Int
 
 __all__ = ["NO_SAFE_ACTION", "Mdp", "Solution", "mdp", "solve", "stages", "violation_probability"]
@@ -38,21 +39,21 @@ class Solution(NamedTuple):
     policy: Int[np.ndarray, "time state level"]
 
 
-def mdp(transition: Sequence[Any], reward: Any, cost: Any) -> Mdp:
+def mdp(transition: Sequence[Any], reward: npt.ArrayLike, cost: npt.ArrayLike) -> Mdp:
     """A checked `Mdp` from one (state, state) matrix per action, sparse or not, and rewards and costs (state, action)."""
     from scipy import sparse
 
     matrices = tuple(sparse.csr_array(one, copy=True) for one in transition)
-    reward, cost = (np.asarray(table, np.result_type(np.asarray(table), np.float32)) for table in (reward, cost))
+    rewards, costs = (np.asarray(table, np.result_type(np.asarray(table), np.float32)) for table in (reward, cost))
     shape = (matrices[0].shape[0], len(matrices)) if matrices else (0, 0)
     if 0 in shape or any(one.shape != (shape[0],) * 2 for one in matrices):
         shapes = ", ".join(str(one.shape) for one in matrices) or "none"
         raise ValueError(f"transition has matrices {shapes}; pass one (states, states) matrix for each action")
-    for name, table in (("reward", reward), ("cost", cost)):
+    for name, table in (("reward", rewards), ("cost", costs)):
         if table.shape != shape or not np.isfinite(table).all():
             raise ValueError(f"{name} has shape {table.shape}; pass one finite number per state and action, {shape}")
-    if cost.min() < 0:
-        raise ValueError(f"cost has {cost.min():g}; a safety cost is at least 0")
+    if costs.min() < 0:
+        raise ValueError(f"cost has {costs.min():g}; a safety cost is at least 0")
     for action, one in enumerate(matrices):
         # What is stored as 0 would make 0 · (−∞) of a state that cannot be reached.
         one.eliminate_zeros()
@@ -62,7 +63,7 @@ def mdp(transition: Sequence[Any], reward: Any, cost: Any) -> Mdp:
             raise ValueError(
                 f"transition of action {action} has a row that sums to {worst:g}; probabilities are ≥ 0 and sum to 1"
             )
-    return Mdp(matrices, reward, cost)
+    return Mdp(matrices, rewards, costs)
 
 
 def stages(

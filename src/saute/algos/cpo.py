@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
+from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
 from saute.algos.trpo import surrogates
-from saute.learn import constraint as constraints
+from saute.learn.agent import Metrics
+from saute.learn.constraint import Free
 from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["cpo", "dual"]
@@ -50,24 +49,20 @@ def dual(q: Array, r: Array, s: Array, c: Array, δ: Array | float) -> tuple[Arr
     return jnp.where(unbound, free, λ), jnp.where(unbound, 0.0, ν), case
 
 
-def cpo(
-    limit: float,
-    settings: Settings | None = None,
-    cg_iterations: int = 10,
-    damping: float = 0.1,
-    shrink: float = 0.8,
-    tries: int = 10,
-) -> Algorithm:
-    """CPO: the trust region step that also keeps the linearised mean cost of an episode below the limit."""
-    settings = settings or Settings()
+def cpo(limit: float, settings: OnPolicySettings | None = None) -> OnPolicy:
+    """CPO: the trust region step that also keeps the linearised mean cost of an episode below the limit.
 
-    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+    As long as no episode has ended, that cost is not known, and the policy stays as it is.
+    """
+    settings = settings or OnPolicySettings()
+
+    def improve(policy: ActorNet, parameters: PyTree, state: PyTree, data: Data) -> tuple[PyTree, PyTree, Metrics]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
         δ = data.target_kl
         before, g = jax.value_and_grad(surrogate)(θ, data.advantage)
         cost_before, b = jax.value_and_grad(surrogate)(θ, data.cost_advantage)
-        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
-        Hg, Hb = (conjugate_gradient(product, v, cg_iterations) for v in (g, b))
+        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, settings.damping)
+        Hg, Hb = (conjugate_gradient(product, v, settings.cg_iterations) for v in (g, b))
         q, r, s, c = Hg @ product(Hg), g @ Hb, Hb @ product(Hb), data.excess
         λ, ν, case = dual(q, r, s, c, δ)
         recover = -jnp.sqrt(2 * δ / jnp.maximum(s, 1e-12)) * Hb
@@ -79,9 +74,9 @@ def cpo(
             better = (surrogate(θ_new, data.advantage) >= before) | (case <= 1)
             cheaper = surrogate(θ_new, data.cost_advantage) - cost_before <= jnp.maximum(-c, 0.0)
             diverged = divergence(θ_new)
-            return (diverged <= δ) & better & cheaper, diverged
+            return (diverged <= δ) & better & cheaper & data.known, diverged
 
-        θ_new, metrics = line_search(acceptable, θ, step, shrink, tries)
-        return unravel(θ_new), state, {**metrics, "case": case}
+        θ_new, metrics = line_search(acceptable, θ, step, settings.shrink, settings.tries)
+        return unravel(θ_new), state, {**metrics, "case": jnp.where(data.known, case, jnp.nan)}
 
-    return Algorithm("cpo", settings, constraints.none(), improve, lambda parameters: (), limit)
+    return OnPolicy("cpo", settings, Free(limit), improve)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from saute.core.protocol import Episodes, Transition
+from saute.core.protocol import Episodes, Spec, Transition
+from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import Constraint, mean, penalise
-from saute.learn.nets import Categorical, Gaussian, Normaliser, init_mlp, mlp, policy_for
+from saute.learn.nets import MLP, Categorical, Gaussian, Normaliser, init_mlp, mlp, normaliser, policy_for
 from saute.learn.returns import advantages
 
-__all__ = ["Algorithm", "Data", "Improve", "Learner", "OnPolicy", "Settings"]
+__all__ = ["Data", "Improve", "OnPolicy", "OnPolicyAgent", "OnPolicySettings", "OnPolicyState"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class OnPolicySettings:
     """Settings of the paper's on-policy learners (Sootla et al. 2022, table 1; 4000 steps per epoch as in its experiments)."""
 
     hidden: tuple[int, ...] = (64, 64)
     steps_per_epoch: int = 4000
+    num_envs: int | None = None
+    """JAX-native environments side by side, by default as many as whole episodes fit into an epoch; a vector of Gymnasium's
+    has its own number."""
     discount: float = 0.99
     trace: float = 0.97
     cost_discount: float = 0.99
@@ -40,6 +44,21 @@ class Settings:
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
     minibatches: int = 1
     """Value fits and PPO's steps use k parts of the data in turn, Fisher products the first; 1, all of it, as in the paper."""
+    clip: float = 0.2
+    """ε of PPO."""
+    policy_rate: float = 3e-4
+    """Of PPO's Adam."""
+    policy_iterations: int = 80
+    """Most steps of PPO in an epoch."""
+    kl_margin: float = 1.2
+    """PPO stops once the divergence is beyond this multiple of its target."""
+    cg_iterations: int = 10
+    """Conjugate gradient steps of TRPO and CPO."""
+    damping: float = 0.1
+    """What they add to the Fisher matrix."""
+    shrink: float = 0.8
+    """β of their line search, which tries the steps 1, β, β², …"""
+    tries: int = 10
 
 
 class Data(NamedTuple):
@@ -47,140 +66,175 @@ class Data(NamedTuple):
 
     obs: Float[Array, "minibatch row obs"]
     action: Array
-    old: Any
+    old: PyTree
     advantage: Float[Array, "minibatch row"]
     cost_advantage: Float[Array, "minibatch row"]
     objective: Float[Array, "minibatch row"]
     """Advantage that is to be maximised: the reward's, less λ times the cost's."""
     excess: Float[Array, ""]
     """How far the mean cost of an episode is above the limit, per step."""
+    known: Bool[Array, ""]
+    """Whether that was measured: some episode was counted."""
     target_kl: Float[Array, ""] | float
     """δ of this epoch."""
 
 
-Policy = Gaussian | Categorical
-Improve = Callable[[Policy, Any, Any, Data], tuple[Any, Any, dict[str, Array]]]
+ActorNet = Gaussian | Categorical
+Improve = Callable[[ActorNet, PyTree, PyTree, Data], tuple[PyTree, PyTree, Metrics]]
 """(policy, parameters, optimiser state, data) → (parameters, optimiser state, metrics)."""
 
 
-class Learner(NamedTuple):
+class OnPolicyState(NamedTuple):
     """Everything that training changes."""
 
-    policy: Any
-    value: Any
-    cost_value: Any
-    policy_optimiser: Any
-    value_optimiser: Any
-    cost_value_optimiser: Any
-    constraint: Any
-    normaliser: Normaliser | tuple[()] = ()
-    epoch: Int[Array, ""] | int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Algorithm:
-    """An optimiser of the policy with its settings and its constraint, not yet bound to an environment's spaces."""
-
-    name: str
-    settings: Settings
-    constraint: Constraint
-    improve: Improve
-    init_optimiser: Callable[[Any], Any]
-    limit: float | None = None
-
-    def bind(self, observation_space: Any, action_space: Any, options: Any = None) -> OnPolicy:
-        """For an environment's spaces; whether it is sautéed makes no difference."""
-        return OnPolicy(self, policy_for(observation_space, action_space, self.settings.hidden))
+    policy: PyTree
+    value: MLP
+    cost_value: MLP
+    policy_optimiser: PyTree
+    value_optimiser: PyTree
+    cost_value_optimiser: PyTree
+    constraint: PyTree
+    normaliser: Normaliser | tuple[()]
+    epoch: Int[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
 class OnPolicy:
-    """`init`, `act` and `learn` for an environment's spaces; `learn` never sees the environment."""
+    """A way to improve the policy, with its settings and its constraint."""
 
-    algorithm: Algorithm
-    policy: Policy
+    name: str
+    settings: OnPolicySettings
+    constraint: Constraint
+    improve: Improve
+    init_optimiser: Callable[[PyTree], PyTree] = lambda parameters: ()
 
-    def init(self, key: PRNGKeyArray) -> Learner:
+    def agent(self, spec: Spec) -> OnPolicyAgent:
+        """The learner for an environment's spaces."""
+        several = spec.options is not None and spec.options.several
+        if several and self.constraint.limit is not None:
+            raise ValueError(f"{self.name} holds one cost below its limit, but the environment has several; sauté them instead")
+        budgets = spec.options.constraints if spec.options is not None and spec.options.augment else 0
+        return OnPolicyAgent(self, policy_for(spec.observation_space, spec.action_space, self.settings.hidden), budgets)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPolicyAgent:
+    """A learner from whole epochs: the multiplier first, then the policy, then both value functions."""
+
+    algorithm: OnPolicy
+    policy: ActorNet
+    budgets: int
+    """How many of the last observations are remaining budgets, which are never normalised."""
+
+    begin = observe = staticmethod(unchanged)
+
+    @property
+    def settings(self) -> OnPolicySettings:
+        return self.algorithm.settings
+
+    def init(self, key: PRNGKeyArray) -> OnPolicyState:
         policy_key, value_key, cost_key = jax.random.split(key, 3)
-        sizes = (self.policy.observations, *self.algorithm.settings.hidden, 1)
+        sizes = (self.policy.observations, *self.settings.hidden, 1)
         parameters, value, cost_value = self.policy.init(policy_key), init_mlp(value_key, sizes), init_mlp(cost_key, sizes)
-        adam = optax.adam(self.algorithm.settings.value_rate)
-        return Learner(
-            parameters,
-            value,
-            cost_value,
-            self.algorithm.init_optimiser(parameters),
-            adam.init(value),
-            adam.init(cost_value),
-            self.algorithm.constraint.init(),
+        adam = optax.adam(self.settings.value_rate)
+        return OnPolicyState(
+            policy=parameters,
+            value=value,
+            cost_value=cost_value,
+            policy_optimiser=self.algorithm.init_optimiser(parameters),
+            value_optimiser=adam.init(value),
+            cost_value_optimiser=adam.init(cost_value),
+            constraint=self.algorithm.constraint.init(),
+            normaliser=(),
             epoch=jnp.zeros((), jnp.int32),
         )
 
-    def act(self, learner: Learner, obs: Array, key: PRNGKeyArray) -> tuple[Array, tuple[()]]:
+    @property
+    def prepare(self) -> Callable[[OnPolicyState, Array], tuple[OnPolicyState, Metrics]]:
+        """Takes the normaliser from what the untrained policy sees, if the settings ask for one."""
+        return self._normalised if self.settings.normalise else unchanged
+
+    def memory(self, count: int) -> tuple[()]:
+        return ()
+
+    def act(self, state: OnPolicyState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
         """Actions drawn from the policy."""
-        return self.policy.sample(self.policy.distribution(learner.policy, _seen(learner, obs)), key), ()
+        return Acted(self.policy.sample(self.policy.distribution(state.policy, _seen(state, obs)), key))
 
-    def exported(self, learner: Learner) -> Any:
+    def export(self, state: OnPolicyState) -> PyTree:
         """Parameters of the policy for plain observations."""
-        return self.policy.absorb(learner.policy, learner.normaliser) if learner.normaliser else learner.policy
+        return self.policy.absorb(state.policy, state.normaliser) if state.normaliser else state.policy
 
-    def vital(self, learner: Learner) -> Any:
-        """What must be finite."""
-        return learner.policy, learner.value, learner.cost_value
+    def vital(self, state: OnPolicyState) -> PyTree:
+        return state.policy, state.value, state.cost_value
 
-    def learn(self, learner: Learner, batch: Transition, episodes: Episodes) -> tuple[Learner, dict[str, Array]]:
+    def objection(self, metrics: dict[str, float]) -> str | None:
+        return None
+
+    def learn(
+        self, state: OnPolicyState, rows: Transition, episodes: Episodes, key: PRNGKeyArray
+    ) -> tuple[OnPolicyState, Metrics]:
         """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
-        settings, limit = self.algorithm.settings, self.algorithm.limit
-        constrained = self.algorithm.constraint.active or limit is not None
-        constraint, multiplier = self.algorithm.constraint.update(learner.constraint, episodes.cost, episodes.ended)
-        ended = batch.terminated | batch.truncated
-        batch = batch._replace(obs=_seen(learner, batch.obs), next_obs=_seen(learner, batch.next_obs))
-
-        def estimate(net: Any, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
-            value, next_value = (settings.value_scale * mlp(net, obs)[..., 0] for obs in (batch.obs, batch.next_obs))
-            return advantages(signal, value, next_value, batch.terminated, ended, discount, trace)
-
-        advantage, target = estimate(learner.value, batch.reward, settings.discount, settings.trace)
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        cost_advantage, cost_target = jnp.zeros_like(advantage), jnp.zeros_like(advantage)
-        if constrained:
-            cost_advantage, cost_target = estimate(learner.cost_value, batch.cost, settings.cost_discount, settings.cost_trace)
-            if self.algorithm.constraint.weigh is not None:
-                cost_advantage = cost_advantage * self.algorithm.constraint.weigh(episodes.cost, episodes.ended)
-            cost_advantage = cost_advantage - cost_advantage.mean()
-
-        rows = interleave((batch.obs, batch.action, advantage, cost_advantage, target, cost_target), settings.minibatches)
-        obs, action, advantage, cost_advantage, target, cost_target = rows
-        mean_length = mean(episodes.length.astype(obs.dtype), episodes.ended)
+        settings, constrained = self.settings, self.algorithm.constraint.limit is not None
+        constraint, multiplier = self.algorithm.constraint.update(state.constraint, episodes.cost, episodes.counted)
+        rows = rows._replace(obs=_seen(state, rows.obs), next_obs=_seen(state, rows.next_obs))
+        estimates = self._estimates(state, rows, episodes)
+        parts = interleave((rows.obs, rows.action, *estimates), settings.minibatches)
+        obs, action, advantage, target, cost_advantage, cost_target = parts
         data = Data(
             obs=obs,
             action=action,
-            old=jax.lax.stop_gradient(self.policy.distribution(learner.policy, obs)),
+            old=jax.lax.stop_gradient(self.policy.distribution(state.policy, obs)),
             advantage=advantage,
             cost_advantage=cost_advantage,
             objective=penalise(advantage, cost_advantage, multiplier),
-            excess=(mean(episodes.cost, episodes.ended) - (limit or 0.0)) / jnp.maximum(1.0, mean_length),
-            target_kl=settings.target_kl * _shrunk(learner.epoch, settings.kl_epochs),
+            excess=self._excess(episodes) if constrained else jnp.zeros(()),
+            known=episodes.counted.any(),
+            target_kl=settings.target_kl * _shrunk(state.epoch, settings.kl_epochs),
         )
-        policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, learner.policy, learner.policy_optimiser, data)
-        value, value_optimiser = fit(learner.value, learner.value_optimiser, obs, target, settings)
-        cost_value, cost_value_optimiser = learner.cost_value, learner.cost_value_optimiser
+        policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, state.policy, state.policy_optimiser, data)
+        value, value_optimiser = fit(state.value, state.value_optimiser, obs, target, settings)
+        cost_value, cost_optimiser = state.cost_value, state.cost_value_optimiser
         if constrained:
-            cost_value, cost_value_optimiser = fit(cost_value, cost_value_optimiser, obs, cost_target, settings)
-        nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_value_optimiser)
-        learner = Learner(*nets, constraint, learner.normaliser, learner.epoch + 1)
-        return learner, {**metrics, "multiplier": multiplier}
+            cost_value, cost_optimiser = fit(cost_value, cost_optimiser, obs, cost_target, settings)
+        nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_optimiser)
+        return OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1), {**metrics, "multiplier": multiplier}
+
+    def _estimates(self, state: OnPolicyState, rows: Transition, episodes: Episodes) -> tuple[Array, Array, Array, Array]:
+        """Advantage and value target of the reward, then of the cost; those of the cost are 0 without a constraint."""
+        settings, constraint = self.settings, self.algorithm.constraint
+
+        def estimate(net: MLP, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
+            value, next_value = (settings.value_scale * mlp(net, obs)[..., 0] for obs in (rows.obs, rows.next_obs))
+            return advantages(signal, value, next_value, rows.terminated, episodes.ended, discount, trace)
+
+        advantage, target = estimate(state.value, rows.reward, settings.discount, settings.trace)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        if constraint.limit is None:
+            return advantage, target, jnp.zeros_like(advantage), jnp.zeros_like(advantage)
+        cost_advantage, cost_target = estimate(state.cost_value, rows.cost, settings.cost_discount, settings.cost_trace)
+        weights = constraint.weights(episodes)
+        if weights is not None:
+            cost_advantage = cost_advantage * weights
+        return advantage, target, cost_advantage - cost_advantage.mean(), cost_target
+
+    def _excess(self, episodes: Episodes) -> Float[Array, ""]:
+        length = mean(episodes.length.astype(jnp.float32), episodes.counted)
+        return (mean(episodes.cost, episodes.counted) - (self.algorithm.constraint.limit or 0.0)) / jnp.maximum(1.0, length)
+
+    def _normalised(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
+        return state._replace(normaliser=normaliser(obs, self.budgets)), {}
 
 
-def _shrunk(epoch: Any, epochs: int | None) -> Any:
+def _shrunk(epoch: Int[Array, ""], epochs: int | None) -> Float[Array, ""] | float:
     return 1.0 if epochs is None else jnp.maximum(0.1, 1.0 - epoch / epochs)
 
 
-def _seen(learner: Learner, obs: Array) -> Array:
-    return learner.normaliser(obs) if learner.normaliser else obs
+def _seen(state: OnPolicyState, obs: Array) -> Array:
+    return state.normaliser(obs) if state.normaliser else obs
 
 
-def interleave(tree: Any, minibatches: int) -> Any:
+def interleave(tree: PyTree, minibatches: int) -> PyTree:
     """(step, env, …) → (minibatch, row, …): step t of environment e goes to minibatch (e − t) mod k, so each sees all times.
 
     There are at most as many minibatches as environments; of those that do not fill the last row, other ones are left out at
@@ -198,14 +252,14 @@ def interleave(tree: Any, minibatches: int) -> Any:
     return jax.tree.map(split, tree)
 
 
-def fit(net: Any, optimiser_state: Any, obs: Array, target: Array, settings: Settings) -> tuple[Any, Any]:
+def fit(net: MLP, optimiser_state: PyTree, obs: Array, target: Array, settings: OnPolicySettings) -> tuple[MLP, PyTree]:
     """Adam on E(V(s) − G)², one minibatch after the other."""
     adam = optax.adam(settings.value_rate)
 
-    def loss(net: Any, i: Array) -> Array:
+    def loss(net: MLP, i: Array) -> Array:
         return jnp.mean((mlp(net, obs[i])[..., 0] - target[i] / settings.value_scale) ** 2)
 
-    def iterate(carry: tuple[Any, Any], i: Array) -> tuple[tuple[Any, Any], None]:
+    def iterate(carry: tuple[MLP, PyTree], i: Array) -> tuple[tuple[MLP, PyTree], None]:
         net, state = carry
         updates, state = adam.update(jax.grad(loss)(net, i), state)
         return (optax.apply_updates(net, updates), state), None

@@ -7,33 +7,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
-from saute.learn import constraint as constraints
+from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
+from saute.learn.agent import Metrics
+from saute.learn.constraint import Constraint, Free
 
 __all__ = ["ppo"]
 
 
-def ppo(
-    constraint: constraints.Constraint | None = None,
-    settings: Settings | None = None,
-    clip: float = 0.2,
-    rate: float = 3e-4,
-    iterations: int = 80,
-    margin: float = 1.2,
-) -> Algorithm:
-    """PPO: maximise E min(ρA, clip(ρ, 1 ± ε)A) by Adam, until KL > 1.2 · target."""
-    settings = settings or Settings()
-    adam = optax.adam(rate)
+def ppo(constraint: Constraint | None = None, settings: OnPolicySettings | None = None) -> OnPolicy:
+    """PPO: maximise E min(ρA, clip(ρ, 1 ± ε)A) by Adam, until KL > margin · target."""
+    settings = settings or OnPolicySettings()
+    adam, clip, iterations = optax.adam(settings.policy_rate), settings.clip, settings.policy_iterations
 
-    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+    def improve(policy: ActorNet, parameters: PyTree, state: PyTree, data: Data) -> tuple[PyTree, PyTree, Metrics]:
         old_log_prob = policy.log_prob(data.old, data.action)
 
         rows = (data.obs, data.action, data.old, data.objective, old_log_prob)
         shrink = jnp.sqrt(data.target_kl / settings.target_kl)  # the divergence grows with the square of the step
 
-        def loss(parameters: Any, turn: Array) -> tuple[Array, Array]:
+        def loss(parameters: PyTree, turn: Array) -> tuple[Array, Array]:
             obs, action, old, objective, log_prob = jax.tree.map(lambda leaf: leaf[turn], rows)
             dist = policy.distribution(parameters, obs)
             ρ = jnp.exp(policy.log_prob(dist, action) - log_prob)
@@ -46,7 +40,7 @@ def ppo(
             updates, fresh = adam.update(gradient, state)
             updates = jax.tree.map(lambda step: shrink * step, updates)
             # The divergence is that of the parameters before this step: once it is too large, the step is not made.
-            within = divergence <= margin * data.target_kl
+            within = divergence <= settings.kl_margin * data.target_kl
             stepped = (optax.apply_updates(parameters, updates), fresh)
             parameters, state = jax.tree.map(lambda new, kept: jnp.where(within, new, kept), stepped, (parameters, state))
             return jnp.where(within, i + 1, iterations), parameters, state, i
@@ -56,4 +50,4 @@ def ppo(
         divergence = policy.divergence(data.old, policy.distribution(parameters, data.obs)).mean()
         return parameters, state, {"divergence": divergence, "policy_iterations": last + 1}
 
-    return Algorithm("ppo", settings, constraint or constraints.none(), improve, adam.init)
+    return OnPolicy("ppo", settings, constraint or Free(), improve, adam.init)

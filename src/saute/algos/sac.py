@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute import budget as B
 from saute.core.options import Options
-from saute.core.protocol import Env, Episodes, Step
-from saute.learn import constraint as constraints
-from saute.learn.constraint import Constraint
-from saute.learn.drive import Stream, advance, begin, task_reward
-from saute.learn.nets import MLP, init_mlp, mlp
-from saute.learn.replay import Batch, Replay, Rows, add, create, relabel, sample, sauted
-from saute.learn.squashed import SquashedGaussian, squashed_for
+from saute.core.protocol import Spec, Transition
+from saute.learn.agent import Acted, Metrics, unchanged
+from saute.learn.constraint import Constraint, Free
+from saute.learn.nets import MLP, SquashedGaussian, init_mlp, mlp, squashed_for
+from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
 
-__all__ = ["Sac", "SacLearner", "SacSettings", "SoftActorCritic", "sac"]
+__all__ = ["Sac", "SacAgent", "SacSettings", "SacState", "sac"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class SacSettings:
 
     hidden: tuple[int, ...] = (256, 256)
     steps_per_epoch: int = 200
-    """Environment steps of an epoch, all environments together; an epoch begins with fresh episodes."""
+    """Environment steps of an epoch, all environments together."""
     num_envs: int = 1
     """JAX-native environments side by side; a vector of Gymnasium's has its own number."""
     updates_per_step: float = 1.0
@@ -54,242 +53,236 @@ class SacSettings:
         return max(1, round(self.updates_per_step * num_envs))
 
 
-class SacLearner(NamedTuple):
+Draw = Callable[[PRNGKeyArray, PRNGKeyArray], Batch]
+"""(key of the rows, key of their budgets) → a batch."""
+
+
+class SacState(NamedTuple):
     """Everything that training changes; the parts of the cost critic are empty without a constraint."""
 
     policy: MLP
     critics: tuple[MLP, MLP]
     target_critics: tuple[MLP, MLP]
-    cost_critic: Any
-    target_cost_critic: Any
+    cost_critic: PyTree
+    target_cost_critic: PyTree
     log_temperature: Float[Array, ""]
-    policy_optimiser: Any
-    critics_optimiser: Any
-    cost_critic_optimiser: Any
-    temperature_optimiser: Any
-    constraint: Any
-    replay: Replay
+    policy_optimiser: PyTree
+    critics_optimiser: PyTree
+    cost_critic_optimiser: PyTree
+    temperature_optimiser: PyTree
+    constraint: PyTree
+    replay: Replay | None
     steps: Int[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sac:
-    """Soft actor-critic with its settings and its constraint, not yet bound to an environment's spaces."""
+    """Soft actor-critic with its settings and its constraint."""
 
-    name: str
     settings: SacSettings
     constraint: Constraint
-    limit: float | None = None
+    name: str = "sac"
 
-    def bind(self, observation_space: Any, action_space: Any, options: Options | None = None) -> SoftActorCritic:
-        """For an environment's spaces, and its Sauté options if it is sautéed."""
+    def agent(self, spec: Spec) -> SacAgent:
+        """The learner for an environment's spaces, the length of its episodes, and its Sauté options if it is sautéed."""
+        options, constraint = spec.options, self.constraint
         if self.settings.relabel and options is None:
             raise ValueError("relabel=True redraws remaining budgets, but the environment has none; sauté it first")
         if self.settings.relabel and options is not None and options.terminate:
             raise ValueError("relabel=True needs what follows a violation, which terminate=True hides; use one of them")
-        if self.constraint.active and self.limit is None:
-            raise ValueError("a constraint needs the limit of an episode's cost: sac(lagrangian(1.0), limit=30.0)")
-        return SoftActorCritic(self, squashed_for(observation_space, action_space, self.settings.hidden), options)
+        unit = 1.0
+        if constraint.limit is not None:
+            if options is not None and options.several:
+                raise ValueError("sac holds one cost below its limit, but the environment has several; sauté them instead")
+            if spec.horizon is None:
+                raise ValueError(
+                    f"a limit of {constraint.limit:g} per episode needs the length T of an episode; register the environment "
+                    "with max_episode_steps=T"
+                )
+            unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
+            constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
+        policy = squashed_for(spec.observation_space, spec.action_space, self.settings.hidden)
+        return SacAgent(self.settings, constraint, policy, options, unit)
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftActorCritic:
-    """`init` and `epoch` for an environment's spaces; `update` never sees the environment."""
+class SacAgent:
+    """A learner from every step: it remembers it, then updates as often as it is due."""
 
-    algorithm: Sac
+    settings: SacSettings
+    constraint: Constraint
+    """Of the discounted cost in units of `unit_cost`, so that its limit is 1."""
     policy: SquashedGaussian
     options: Options | None
+    unit_cost: float = 1.0
+    """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T)."""
 
-    def init(self, key: PRNGKeyArray) -> SacLearner:
-        settings, constrained = self.algorithm.settings, self.algorithm.constraint.active
+    prepare = begin = learn = staticmethod(unchanged)
+
+    @property
+    def constrained(self) -> bool:
+        return self.constraint.limit is not None
+
+    def init(self, key: PRNGKeyArray) -> SacState:
+        settings = self.settings
         policy_key, *critic_keys, cost_key = jax.random.split(key, 4)
         sizes = (self.policy.observations + self.policy.actions, *settings.hidden, 1)
         policy = self.policy.init(policy_key)
         first, second = (init_mlp(k, sizes) for k in critic_keys)
-        cost_critic = init_mlp(cost_key, sizes) if constrained else ()
+        cost_critic = init_mlp(cost_key, sizes) if self.constrained else ()
         log_temperature = jnp.zeros(())
         adam = optax.adam(settings.rate)
-        return SacLearner(
-            policy,
-            (first, second),
-            (first, second),
-            cost_critic,
-            cost_critic,
-            log_temperature,
-            adam.init(policy),
-            adam.init((first, second)),
-            adam.init(cost_critic),
-            optax.adam(settings.temperature_rate).init(log_temperature),
-            self.algorithm.constraint.init(),
-            create(self._example(), settings.replay),
-            jnp.zeros((), jnp.int32),
+        return SacState(
+            policy=policy,
+            critics=(first, second),
+            target_critics=(first, second),
+            cost_critic=cost_critic,
+            target_cost_critic=cost_critic,
+            log_temperature=log_temperature,
+            policy_optimiser=adam.init(policy),
+            critics_optimiser=adam.init((first, second)),
+            cost_critic_optimiser=adam.init(cost_critic),
+            temperature_optimiser=optax.adam(settings.temperature_rate).init(log_temperature),
+            constraint=self.constraint.init(),
+            replay=create(row_like(self.bare_observations, self.policy.actions, self.options), settings.replay),
+            steps=jnp.zeros((), jnp.int32),
         )
 
-    def epoch(
-        self, env: Env, learner: SacLearner, key: PRNGKeyArray
-    ) -> tuple[SacLearner, dict[str, Float[Array, ""]], Episodes]:
-        """Fresh episodes with updates after every step, as one `lax.scan`."""
-        settings, unit = self.algorithm.settings, self.unit_cost(env)
+    @property
+    def bare_observations(self) -> int:
+        """Observations of the environment without its remaining budgets."""
+        shown = self.options is not None and self.options.augment
+        return self.policy.observations - (self.options.constraints if shown and self.options is not None else 0)
 
-        def one(carry: tuple[SacLearner, Stream], key: PRNGKeyArray) -> tuple[tuple[SacLearner, Stream], tuple[Any, Any]]:
-            learner, stream = carry
-            act_key, step_key, reset_key, learn_key = jax.random.split(key, 4)
-            action = self.explore(learner, stream.obs, act_key)
-            following, step, episodes = advance(env, stream, self.policy.scale(action), step_key, reset_key)
-            learner, metrics = self.learn(learner, self.rows(stream, action, step), learn_key, unit)
-            return (learner, following), (metrics, episodes)
+    def memory(self, count: int) -> tuple[()]:
+        return ()
 
-        start_key, key = jax.random.split(key)
-        carry = (learner, begin(env, start_key, settings.num_envs))
-        keys = jax.random.split(key, settings.steps_per_epoch // settings.num_envs)
-        (learner, _), (metrics, episodes) = jax.lax.scan(one, carry, keys)
-        return learner, jax.tree.map(jnp.mean, metrics), episodes
+    def act(self, state: SacState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
+        """Uniform actions at first, then the policy's; what is noted is the action in (−1, 1)."""
+        drawn = self.draw(state.policy, obs, key)[0]
+        uniform = jax.random.uniform(key, drawn.shape, minval=-1.0, maxval=1.0)
+        unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
+        return Acted(self.policy.scale(unit), extras=unit)
 
-    def unit_cost(self, env: Any) -> float:
-        """The discounted cost that the constraint calls 1: d(1 − γᵀ)/((1 − γ)T)."""
-        limit = self.algorithm.limit if self.algorithm.constraint.active else None
-        if getattr(env, "options", None) is not self.options:
-            raise ValueError("the environment's Sauté options are not those that bind was given; pass env.options to bind")
-        if limit is not None and env.horizon is None:
-            raise ValueError(
-                f"a limit of {limit:g} per episode needs the length T of an episode; register it with max_episode_steps=T"
-            )
-        return 1.0 if limit is None else B.rescale(limit, self.algorithm.settings.cost_discount, env.horizon)
-
-    def learn(
-        self, learner: SacLearner, rows: Rows, key: PRNGKeyArray, unit_cost: float = 1.0
-    ) -> tuple[SacLearner, dict[str, Float[Array, ""]]]:
+    def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         """Remember a step of all environments, then update as often as it is due."""
-        num_envs = len(rows.terminated)
-        learner = learner._replace(replay=add(learner.replay, rows), steps=learner.steps + num_envs)
-        return self._updates(learner, key, unit_cost, self.algorithm.settings.updates(num_envs))
+        settings, count = self.settings, len(rows.terminated)
+        state = self.remembered(state, rows)
+        replay = state.replay
+        assert replay is not None
 
-    def exported(self, learner: SacLearner) -> Any:
-        """Parameters of the policy."""
-        return learner.policy
+        def batch(draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
+            drawn = sample(replay, draw_key, settings.batch)
+            if self.options is not None and settings.relabel:
+                drawn = relabel_half(drawn, budget_key, self.options, settings.overdraft)
+            return sauted(drawn, self.options)
 
-    def vital(self, learner: SacLearner) -> Any:
-        """What must be finite."""
-        return learner.policy, learner.critics, learner.cost_critic, learner.log_temperature
+        # The replay is only read here: it stays outside, so that no branch and no loop hands it on.
+        apart, metrics = self.updated(
+            state.steps > settings.random_steps, state._replace(replay=None), batch, key, settings.updates(count)
+        )
+        return apart._replace(replay=replay), metrics
 
-    def update(
-        self, learner: SacLearner, batch: Batch, key: PRNGKeyArray, unit_cost: float = 1.0
-    ) -> tuple[SacLearner, dict[str, Float[Array, ""]]]:
+    def remembered(self, state: SacState, rows: Transition) -> SacState:
+        """With a step of all environments in the replay."""
+        assert state.replay is not None
+        kept = add(state.replay, stored(rows, rows.extras, self.options))
+        return state._replace(replay=kept, steps=state.steps + len(rows.terminated))
+
+    def updated(
+        self, due: Bool[Array, ""], state: SacState, batch: Draw, key: PRNGKeyArray, updates: int
+    ) -> tuple[SacState, Metrics]:
+        """So many updates, each with a batch of its own, if they are due; if not, there are no numbers."""
+
+        def one(state: SacState, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
+            draw_key, budget_key, key = jax.random.split(key, 3)
+            return self.update(state, batch(draw_key, budget_key), key)
+
+        def learned(state: SacState) -> tuple[SacState, Metrics]:
+            state, metrics = jax.lax.scan(one, state, jax.random.split(key, updates))
+            return state, jax.tree.map(jnp.mean, metrics)
+
+        def waited(state: SacState) -> tuple[SacState, Metrics]:
+            return state, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(learned, state)[1])
+
+        return jax.lax.cond(due, learned, waited, state)
+
+    def export(self, state: SacState) -> MLP:
+        return state.policy
+
+    def vital(self, state: SacState) -> PyTree:
+        return state.policy, state.critics, state.cost_critic, state.log_temperature
+
+    def objection(self, metrics: dict[str, float]) -> str | None:
+        return None
+
+    def update(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         """One step of the critics, the policy, the multiplier, the temperature and the target critics, in this order."""
-        settings, constrained = self.algorithm.settings, self.algorithm.constraint.active
-        adam, scale = optax.adam(settings.rate), settings.value_scale
+        settings, adam = self.settings, optax.adam(self.settings.rate)
         next_key, policy_key = jax.random.split(key)
-        α = jnp.exp(learner.log_temperature)
-
-        next_action, next_log_prob = self._draw(learner.policy, batch.next_obs, next_key)
-        next_value = scale * smaller(learner.target_critics, batch.next_obs, next_action) - α * next_log_prob
-        target = td_target(batch.reward, batch.terminated, next_value, settings.discount)
-        critic_loss, gradient = jax.value_and_grad(critics_loss)(learner.critics, batch.obs, batch.action, target / scale)
-        critics, critics_optimiser = _step(adam, gradient, learner.critics_optimiser, learner.critics)
-
-        cost_critic, cost_optimiser = learner.cost_critic, learner.cost_critic_optimiser
-        if constrained:
-            next_cost = action_value(learner.target_cost_critic, batch.next_obs, next_action)
-            cost_target = td_target(batch.cost / unit_cost, batch.terminated, next_cost, settings.cost_discount)
-            gradient = jax.grad(critics_loss)((cost_critic,), batch.obs, batch.action, cost_target)[0]
-            cost_critic, cost_optimiser = _step(adam, gradient, cost_optimiser, cost_critic)
-
-        def policy_loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
-            """E α log π − min Q + β Q_c, where the multiplier β holds Q_c ≤ 1."""
-            action, log_prob = self._draw(parameters, batch.obs, policy_key)
-            value = scale * smaller(critics, batch.obs, action)
-            cost_value = action_value(cost_critic, batch.obs, action) if constrained else jnp.zeros_like(value)
-            seen, known = jax.lax.stop_gradient(cost_value), jnp.ones(cost_value.shape, bool)
-            constraint, β = self.algorithm.constraint.update(learner.constraint, seen, known)
-            loss = jnp.mean(α * log_prob - value + β * cost_value)
-            return loss, (constraint, β, log_prob.mean(), value.mean(), cost_value.mean())
-
-        gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(policy_loss, has_aux=True)(learner.policy)
-        policy, policy_optimiser = _step(adam, gradient, learner.policy_optimiser, learner.policy)
+        critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
+        loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
+        gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
+        policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
             optax.adam(settings.temperature_rate),
             temperature_gradient(log_prob, -self.policy.actions),
-            learner.temperature_optimiser,
-            learner.log_temperature,
+            state.temperature_optimiser,
+            state.log_temperature,
         )
-        metrics = {
-            "critic_loss": critic_loss,
-            "value": value,
-            "cost_value": cost_value,
-            "entropy": -log_prob,
-            "temperature": α,
-            "multiplier": β,
-        }
-        return learner._replace(
+        metrics = {"critic_loss": critic_loss, "value": value, "entropy": -log_prob}
+        metrics |= {"temperature": jnp.exp(state.log_temperature), "multiplier": β}
+        return state._replace(
             policy=policy,
             critics=critics,
-            target_critics=average(learner.target_critics, critics, settings.averaging),
+            target_critics=average(state.target_critics, critics, settings.averaging),
             cost_critic=cost_critic,
-            target_cost_critic=average(learner.target_cost_critic, cost_critic, settings.averaging),
+            target_cost_critic=average(state.target_cost_critic, cost_critic, settings.averaging),
             log_temperature=log_temperature,
             policy_optimiser=policy_optimiser,
             critics_optimiser=critics_optimiser,
             cost_critic_optimiser=cost_optimiser,
             temperature_optimiser=temperature_optimiser,
             constraint=constraint,
-        ), metrics
+        ), metrics | ({"cost_value": cost_value} if self.constrained else {})
 
-    def _draw(self, parameters: MLP, obs: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+    def _critics(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
+        """The loss of the critics, then these and the cost critic, each after one step and with its optimiser."""
+        settings, adam, scale = self.settings, optax.adam(self.settings.rate), self.settings.value_scale
+        α = jnp.exp(state.log_temperature)
+        next_action, next_log_prob = self.draw(state.policy, batch.next_obs, key)
+        next_value = scale * smaller(state.target_critics, batch.next_obs, next_action) - α * next_log_prob
+        target = td_target(batch.reward, batch.terminated, next_value, settings.discount)
+        loss, gradient = jax.value_and_grad(critics_loss)(state.critics, batch.obs, batch.action, target / scale)
+        critics, optimiser = _step(adam, gradient, state.critics_optimiser, state.critics)
+        if not self.constrained:
+            return loss, critics, optimiser, state.cost_critic, state.cost_critic_optimiser
+        next_cost = action_value(state.target_cost_critic, batch.next_obs, next_action)
+        cost_target = td_target(batch.cost / self.unit_cost, batch.terminated, next_cost, settings.cost_discount)
+        gradient = jax.grad(critics_loss)((state.cost_critic,), batch.obs, batch.action, cost_target)[0]
+        return loss, critics, optimiser, *_step(adam, gradient, state.cost_critic_optimiser, state.cost_critic)
+
+    def _policy_loss(
+        self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
+    ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
+        """parameters ↦ E α log π − min Q + β Q_c, where the multiplier β holds Q_c ≤ 1; and what it is made of."""
+
+        def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
+            action, log_prob = self.draw(parameters, batch.obs, key)
+            value = self.settings.value_scale * smaller(critics, batch.obs, action)
+            cost_value = action_value(cost_critic, batch.obs, action) if self.constrained else jnp.zeros_like(value)
+            seen, known = jax.lax.stop_gradient(cost_value), jnp.ones(cost_value.shape, bool)
+            constraint, β = self.constraint.update(state.constraint, seen, known)
+            total = jnp.mean(jnp.exp(state.log_temperature) * log_prob - value + β * cost_value)
+            return total, (constraint, β, log_prob.mean(), value.mean(), cost_value.mean())
+
+        return loss
+
+    def draw(self, parameters: MLP, obs: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         """Actions in (−1, 1) and log π of them."""
         dist = self.policy.distribution(parameters, obs)
         u = self.policy.unsquashed(dist, key)
         return jnp.tanh(u), self.policy.log_prob(dist, u)
-
-    def explore(self, learner: SacLearner, obs: Array, key: PRNGKeyArray) -> Array:
-        """Uniform actions at first, then the policy's."""
-        drawn = self._draw(learner.policy, obs, key)[0]
-        uniform = jax.random.uniform(key, drawn.shape, minval=-1.0, maxval=1.0)
-        return jnp.where(learner.steps < self.algorithm.settings.random_steps, uniform, drawn)
-
-    def _updates(
-        self, learner: SacLearner, key: PRNGKeyArray, unit_cost: float, updates: int
-    ) -> tuple[SacLearner, dict[str, Array]]:
-        settings, replay = self.algorithm.settings, learner.replay
-
-        def one(learner: SacLearner, key: PRNGKeyArray) -> tuple[SacLearner, dict[str, Array]]:
-            draw_key, budget_key, key = jax.random.split(key, 3)
-            rows = sample(replay, draw_key, settings.batch)
-            if self.options is not None and settings.relabel:
-                half, most = settings.batch // 2, self.options.high
-                fresh = relabel(rows, budget_key, self.options, -settings.overdraft * most, most)
-                rows = jax.tree.map(lambda own, other: jnp.concatenate([own[:half], other[half:]]), rows, fresh)
-            return self.update(learner, sauted(rows, self.options), key, unit_cost)
-
-        def learned(learner: SacLearner) -> tuple[SacLearner, dict[str, Array]]:
-            learner, metrics = jax.lax.scan(one, learner, jax.random.split(key, updates))
-            return learner, jax.tree.map(jnp.mean, metrics)
-
-        def unchanged(learner: SacLearner) -> tuple[SacLearner, dict[str, Array]]:
-            return learner, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(learned, learner)[1])
-
-        # The replay is only read here: it stays outside, so that no branch and no loop hands it on.
-        apart = learner._replace(replay=None)  # type: ignore[arg-type]
-        apart, metrics = jax.lax.cond(learner.steps > settings.random_steps, learned, unchanged, apart)
-        return apart._replace(replay=replay), metrics
-
-    def rows(self, stream: Stream, action: Array, step: Step) -> Rows:
-        """A step as the replay keeps it: without z in the observations, and with the reward before shaping."""
-        size = self._bare_size
-        none = jnp.zeros((len(action), 0))
-        before, after = (none, none) if self.options is None else (stream.state.remaining, step.state.remaining)
-        reward = task_reward(step)
-        return Rows(stream.obs[:, :size], before, action, reward, step.cost, step.obs[:, :size], after, step.terminated)
-
-    @property
-    def _bare_size(self) -> int:
-        augmented = self.options is not None and self.options.augment
-        return self.policy.observations - (self.options.constraints if augmented and self.options is not None else 0)
-
-    def _example(self) -> Rows:
-        obs, scalar = jnp.zeros(self._bare_size), jnp.zeros(())
-        cost = scalar if self.options is None else jnp.zeros(self.options.budget_shape)
-        remaining = jnp.zeros(0) if self.options is None else cost
-        return Rows(obs, remaining, jnp.zeros(self.policy.actions), scalar, cost, obs, remaining, jnp.zeros((), bool))
 
 
 def td_target(
@@ -319,19 +312,21 @@ def temperature_gradient(log_prob: Float[Array, ""], target_entropy: float) -> F
     return -(log_prob + target_entropy)
 
 
-def average(target: Any, net: Any, τ: float) -> Any:
+def average(target: PyTree, net: PyTree, τ: float) -> PyTree:
     """θ̄ ← (1 − τ)θ̄ + τθ."""
     return jax.tree.map(lambda old, new: (1 - τ) * old + τ * new, target, net)
 
 
-def _step(optimiser: Any, gradient: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
+def _step(
+    optimiser: optax.GradientTransformation, gradient: PyTree, state: PyTree, parameters: PyTree
+) -> tuple[PyTree, PyTree]:
     updates, state = optimiser.update(gradient, state)
     return optax.apply_updates(parameters, updates), state
 
 
-def sac(constraint: Constraint | None = None, settings: SacSettings | None = None, limit: float | None = None) -> Sac:
-    """SAC; a constraint sees the discounted cost in units of d(1 − γᵀ)/((1 − γ)T), so that its own limit is 1.
+def sac(constraint: Constraint | None = None, settings: SacSettings | None = None) -> Sac:
+    """SAC; a constraint, at every update, sees the discounted cost that a cost of limit/T per step would have as its limit.
 
-    It sees it at every update, for which `lagrangian(1.0, through_softplus=True)` is made.
+    `lagrangian(30.0, through_softplus=True)` is made for so many updates.
     """
-    return Sac("sac", settings or SacSettings(), constraint or constraints.none(), limit)
+    return Sac(settings or SacSettings(), constraint or Free())

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import Algorithm, Data, Policy, Settings
-from saute.learn import constraint as constraints
+from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
+from saute.learn.agent import Metrics
+from saute.learn.constraint import Constraint, Free
 from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["surrogates", "trpo"]
 
 
-def trpo(
-    constraint: constraints.Constraint | None = None,
-    settings: Settings | None = None,
-    cg_iterations: int = 10,
-    damping: float = 0.1,
-    shrink: float = 0.8,
-    tries: int = 10,
-) -> Algorithm:
+def trpo(constraint: Constraint | None = None, settings: OnPolicySettings | None = None) -> OnPolicy:
     """TRPO: θ' = θ + βʲ √(2δ/gᵀH⁻¹g) H⁻¹g, the first j at which KL ≤ δ and the surrogate is not worse."""
-    settings = settings or Settings()
+    settings = settings or OnPolicySettings()
 
-    def improve(policy: Policy, parameters: Any, state: Any, data: Data) -> tuple[Any, Any, dict[str, Array]]:
+    def improve(policy: ActorNet, parameters: PyTree, state: PyTree, data: Data) -> tuple[PyTree, PyTree, Metrics]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
         δ = data.target_kl
         before, g = jax.value_and_grad(surrogate)(θ, data.objective)
-        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, damping)
-        direction = conjugate_gradient(product, g, cg_iterations)
+        product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, settings.damping)
+        direction = conjugate_gradient(product, g, settings.cg_iterations)
         step = jnp.sqrt(2 * δ / jnp.maximum(direction @ product(direction), 1e-12)) * direction
         if settings.minibatches > 1:
             step = shortened(step, divergence(θ + step), δ)
@@ -42,13 +35,15 @@ def trpo(
             diverged = divergence(θ_new)
             return (diverged <= δ) & (surrogate(θ_new, data.objective) >= before), diverged
 
-        θ_new, metrics = line_search(acceptable, θ, step, shrink, tries)
+        θ_new, metrics = line_search(acceptable, θ, step, settings.shrink, settings.tries)
         return unravel(θ_new), state, metrics
 
-    return Algorithm("trpo", settings, constraint or constraints.none(), improve, lambda parameters: ())
+    return OnPolicy("trpo", settings, constraint or Free(), improve)
 
 
-def surrogates(policy: Policy, parameters: Any, data: Data) -> tuple[Array, Callable, Callable, Callable]:
+def surrogates(
+    policy: ActorNet, parameters: PyTree, data: Data
+) -> tuple[Array, Callable[..., PyTree], Callable[..., Array], Callable[..., Array]]:
     """Flat parameters θ, their inverse map, E ρA of any advantage A, and the mean divergence from the old policy."""
     θ, unravel = ravel_pytree(parameters)
     old_log_prob = policy.log_prob(data.old, data.action)

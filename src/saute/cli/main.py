@@ -11,13 +11,11 @@ from typing import NamedTuple
 import gymnasium as gym
 
 import saute
-from saute.envs import nearest
+from saute.core.errors import UserError
+from saute.core.names import nearest
+from saute.core.tables import columns
 
-__all__ = ["COMMANDS", "Command", "UserError", "main"]
-
-
-class UserError(Exception):
-    """Something that the user can put right; the message names the value and the fix."""
+__all__ = ["COMMANDS", "Command", "main"]
 
 
 class Command(NamedTuple):
@@ -30,17 +28,17 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "train": Command("saute.cli.commands", "Train", "train", "train several seeds of a method into a run folder"),
-    "resume": Command("saute.cli.commands", "Resume", "resume", "continue a run folder, bit for bit"),
-    "evaluate": Command("saute.cli.commands", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
+    "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
+    "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
+    "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "certify": Command(
-        "saute.cli.reports", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
+        "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
     ),
-    "plot": Command("saute.cli.reports", "Plot", "plot", "box plots, training curves, distributions of costs"),
+    "plot": Command("saute.cli.plot", "Plot", "plot", "box plots, training curves, distributions of costs"),
     "reproduce": Command(
-        "saute.paper.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
+        "saute.cli.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),
-    "pretrained": Command("saute.runs.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
+    "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
 }
 
@@ -88,7 +86,7 @@ def _run(name: str, words: list[str]) -> None:
 
 
 def _overview() -> str:
-    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
+    lines = columns([(f"  {name}", command.summary) for name, command in COMMANDS.items()])
     return "\n".join(
         [
             "usage: saute COMMAND [OPTIONS]",
@@ -96,7 +94,7 @@ def _overview() -> str:
             saute.__doc__ or "",
             "",
             "commands:",
-            *lines,
+            lines,
             "",
             "options:",
             "  --help    show this, or with a command its options: saute watch --help",

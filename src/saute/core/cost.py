@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from math import inf, prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["CostSource", "check_source", "read", "read_batch"]
 
-CostSource = str | Sequence[str] | Callable[..., Any]
+CostSource = str | Sequence[str] | Callable[[Any, Any, Any, Any], Any]
 """An info key (dotted for nested keys), a sequence of keys, or a function (obs, action, next_obs, info) → cost."""
 
 ALLOWED = "a safety cost must be finite and ≥ 0"
@@ -34,16 +35,19 @@ def check_source(source: CostSource, constraints: int, several: bool) -> CostSou
     return tuple(source)
 
 
-def read(source: CostSource, shape: tuple[int, ...], obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+def read(
+    source: CostSource, shape: tuple[int, ...], obs: object, action: object, next_obs: object, info: Mapping[Any, Any]
+) -> Any:
     """Cost of one transition: a float for shape (), an array for several constraints."""
+    cost = info.get(source)
+    if type(cost) is float and 0.0 <= cost < inf and not shape:  # the usual case, in as few calls as possible
+        return cost
     if isinstance(source, str):
-        cost = info[source] if source in info else _find(info, source)[0]
+        cost = _find(info, source)[0]
     elif callable(source):
         cost = source(obs, action, next_obs, info)
     else:
         cost = [_find(info, key)[0] for key in source]
-    if type(cost) is float and 0.0 <= cost < math.inf and not shape:  # the usual case, without another call
-        return cost
     return _as_vector(cost, source, shape) if shape else _as_scalar(cost, source)
 
 
@@ -51,9 +55,8 @@ def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mappin
     """Costs from the info of a vector environment; zero for the environments that are not `needed`."""
     plain = None if shape else info.get(source) if isinstance(source, str) else None
     if type(plain) is np.ndarray and plain.dtype == np.float64 and plain.shape == needed.shape:
-        mask = info.get(f"_{source}")
-        everyone = needed.all() and (mask is None or np.all(mask))
-        if everyone and plain.min() >= 0.0 and plain.max() < math.inf:  # the usual case, in a few reductions
+        everyone = np.count_nonzero(needed & info.get(f"_{source}", True)) == len(needed)
+        if everyone and plain.min() >= 0.0 and plain.max() < inf:  # the usual case, in a few reductions
             return plain.copy()
     cost = np.zeros((len(needed), *shape))
     if not needed.any():
@@ -90,7 +93,7 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
         rows = np.asarray(rows.tolist() if rows.dtype == object else rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"cost {key!r} is {rows.tolist()!r}, not numbers; {ALLOWED}. {_fix(key)}") from None
-    if rows.shape != (len(rows), *shape) and rows.size != math.prod((len(rows), *shape)):
+    if rows.shape != (len(rows), *shape) and rows.size != prod((len(rows), *shape)):
         raise ValueError(f"cost {key!r} has shape {rows.shape[1:]} per environment, expected {shape}; {_per_budget}")
     return rows.reshape(len(rows), *shape)
 
@@ -108,18 +111,18 @@ def _find(info: Mapping[str, Any], key: str) -> tuple[Any, Any]:
     return node[leaf], node.get(f"_{leaf}")
 
 
-def _as_scalar(cost: Any, source: CostSource) -> float:
+def _as_scalar(cost: npt.ArrayLike, source: CostSource) -> float:
     if type(cost) is not float:
         array = np.asarray(cost)
         if array.dtype.kind not in "biuf" or array.size != 1:
             raise ValueError(f"cost {_name(source)} is {cost!r}, expected one number; {_per_budget}")
         cost = float(array.item())
-    if not 0.0 <= cost < math.inf:
+    if not 0.0 <= cost < inf:
         raise ValueError(f"cost {_name(source)} is {cost}; {ALLOWED}. {_fix(source)}")
     return cost
 
 
-def _as_vector(cost: Any, source: CostSource, shape: tuple[int, ...]) -> np.ndarray:
+def _as_vector(cost: npt.ArrayLike, source: CostSource, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.array(cost, dtype=np.float64)
     except (TypeError, ValueError):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["LEAST_SIZE", "colour", "layout", "paint"]
 
@@ -32,7 +32,7 @@ def layout(height: int, width: int, bars: int) -> tuple[int, int, list[int], int
     return top, height - top, [thick + 2 * thick * i for i in range(bars)], thick
 
 
-def paint(frame: np.ndarray, z: Any) -> np.ndarray:
+def paint(frame: np.ndarray, z: npt.ArrayLike) -> np.ndarray:
     """A copy of an RGB frame with one bar per constraint, filled up to z ∈ [0, 1], and striped dark red where z < 0."""
     painted = np.array(frame)
     values = np.atleast_1d(np.asarray(z, dtype=np.float64)).ravel()
@@ -75,4 +75,4 @@ def _rounded(height: int, width: int, radius: float) -> np.ndarray:
     y = np.abs(np.arange(height) + 0.5 - height / 2)[:, None] - (height / 2 - radius)
     x = np.abs(np.arange(width) + 0.5 - width / 2) - (width / 2 - radius)
     outside = np.hypot(np.maximum(x, 0.0), np.maximum(y, 0.0)) - radius
-    return np.clip(0.5 - outside, 0.0, 1.0)
+    return np.asarray(np.clip(0.5 - outside, 0.0, 1.0))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from saute import budget as B
 from saute.core.observation import augmented_space
@@ -18,7 +18,11 @@ from saute.core.protocol import Env, Step
 
 BUDGET = 0x5A07E
 
-__all__ = ["SauteEnv", "Sauted", "saute"]
+__all__ = ["SauteEnv", "Sauted", "begun", "saute", "spent", "task_reward"]
+
+
+Owed = Float[Any, "*constraint"]
+"""A number for each constraint, of JAX or NumPy."""
 
 
 class Sauted(NamedTuple):
@@ -26,8 +30,26 @@ class Sauted(NamedTuple):
 
     state: Any
     remaining: Float[Any, "*constraint"]
+    lost: Float[Any, "*constraint"]
+    """What is still to be paid, because rounding lost it: so a million small costs are spent as exactly as one large one."""
     task_reward: Float[Any, ""]
     violated: Bool[Any, ""]
+
+
+def begun(state: PyTree, remaining: Owed, dtype: np.dtype[Any]) -> Sauted:
+    """The state of a sautéed `Env` before its first step."""
+    return Sauted(state, remaining, jnp.zeros_like(remaining), jnp.zeros((), dtype), jnp.zeros((), bool))
+
+
+def spent(remaining: Owed, lost: Owed, cost: Owed, discount: float) -> tuple[Owed, Owed]:
+    """w' = (w − l)/γ, and the part of l that rounding lost, which is paid with the next cost (Kahan 1965).
+
+    Double precision does without, so that it is bit for bit what the wrappers do.
+    """
+    if remaining.dtype != np.float32:
+        return B.spend(remaining, cost, discount), lost
+    due = cost + lost
+    return B.spend(remaining, due, discount), (due - (remaining - (remaining - due))) / discount
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +84,18 @@ class SauteEnv:
         elif not isinstance(budget, jax.core.Tracer):
             budget = as_budget(np.asarray(budget), self.options.budget_shape, "budget")
         remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)
-        sauted = Sauted(state, remaining, jnp.zeros((), obs.dtype), jnp.zeros((), bool))
-        return sauted, self._observe(obs, remaining)
+        return begun(state, remaining, obs.dtype), self._observe(obs, remaining)
 
     def step(self, state: Sauted, action: Float[Array, " action"], key: PRNGKeyArray) -> Step:
         step = self.env.step(state.state, action, key)
         if jnp.shape(step.cost) != self.options.budget_shape:
             expected = self.options.budget_shape
             raise ValueError(f"cost has shape {jnp.shape(step.cost)}, expected {expected}; return one cost per budget")
-        remaining = B.spend(state.remaining, step.cost, self.options.discount)
+        remaining, lost = spent(state.remaining, state.lost, step.cost, self.options.discount)
         is_safe = jnp.all(B.safe(remaining))
         reward = B.shape(step.reward, is_safe, self.options.unsafe_reward) if self.options.shape else step.reward
         return Step(
-            state=Sauted(step.state, remaining, step.reward, ~is_safe),
+            state=Sauted(step.state, remaining, lost, step.reward, ~is_safe),
             obs=self._observe(step.obs, remaining),
             reward=reward,
             cost=step.cost,
@@ -87,6 +108,11 @@ class SauteEnv:
             return obs
         z = B.observe(remaining, self.options.reference)
         return jnp.concatenate([obs, jnp.atleast_1d(z).astype(obs.dtype)])
+
+
+def task_reward(step: Step) -> Float[Any, "*batch"]:
+    """The reward before shaping."""
+    return step.state.task_reward if isinstance(step.state, Sauted) else step.reward
 
 
 def saute(

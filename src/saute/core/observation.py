@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 __all__ = ["KEY", "augmented_space", "augmenter", "batch_augmenter"]
@@ -39,9 +40,7 @@ def augmenter(space: spaces.Space[Any], shape: tuple[int, ...]) -> Augment:
     """The function (obs, z) → augmented obs; z is a number for shape (), else one number per constraint."""
     if not _is_vector(space):
         return _insert if isinstance(space, spaces.Dict) else _pair
-    size = space.shape[0]
-    scratch = np.empty(size + math.prod(shape), _dtype(space))
-    return functools.partial(_append, scratch, size, size if shape == () else slice(size, None))
+    return _Appender(space.shape[0], shape, _dtype(space)).append
 
 
 def batch_augmenter(space: spaces.Space[Any]) -> Augment:
@@ -51,31 +50,43 @@ def batch_augmenter(space: spaces.Space[Any]) -> Augment:
     return _insert if isinstance(space, spaces.Dict) else _pair
 
 
-def _is_vector(space: Any) -> TypeGuard[spaces.Box]:
+def _is_vector(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     return isinstance(space, spaces.Box) and len(space.shape) == 1
 
 
-def _dtype(space: Any) -> np.dtype[Any]:
+def _dtype(space: spaces.Box) -> np.dtype[Any]:
     return space.dtype if np.issubdtype(space.dtype, np.floating) else np.result_type(space.dtype, np.float32)
 
 
-def _append(scratch: np.ndarray, size: int, place: int | slice, obs: Any, z: Any) -> np.ndarray:
-    scratch[:size] = obs
-    scratch[place] = z
-    return scratch.copy()  # writing into warm memory and copying it takes half the time of filling a new array
+class _Appender:
+    """Appends z to vectors: writing into warm memory and copying it takes half the time of filling a new array."""
+
+    def __init__(self, size: int, shape: tuple[int, ...], dtype: np.dtype[Any]):
+        self._arguments = size, shape, dtype
+        self._both = np.empty(size + math.prod(shape), dtype)
+        self._obs = self._both[:size]
+        self._place = slice(size, None) if shape else size
+
+    def append(self, obs: npt.ArrayLike, z: npt.ArrayLike) -> np.ndarray:
+        self._obs[...] = obs
+        self._both[self._place] = z
+        return self._both.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Appender, self._arguments
 
 
-def _concatenate(dtype: np.dtype[Any], obs: Any, z: Any) -> np.ndarray:
+def _concatenate(dtype: np.dtype[Any], obs: np.ndarray, z: np.ndarray) -> np.ndarray:
     return np.concatenate([obs, z], axis=-1, dtype=dtype)
 
 
-def _insert(obs: dict[str, Any], z: Any) -> dict[str, Any]:
+def _insert(obs: Mapping[str, Any], z: npt.ArrayLike) -> dict[str, Any]:
     return {**obs, KEY: _column(z)}
 
 
-def _pair(obs: Any, z: Any) -> dict[str, Any]:
+def _pair(obs: object, z: npt.ArrayLike) -> dict[str, Any]:
     return {"observation": obs, KEY: _column(z)}
 
 
-def _column(z: Any) -> np.ndarray:
+def _column(z: npt.ArrayLike) -> np.ndarray:
     return np.array(z, np.float32, ndmin=1)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Budget", "Options", "Uniform", "as_budget", "options", "uniform"]
+if TYPE_CHECKING:
+    import jax
 
-Budget = float | Sequence[Any] | np.ndarray
-"""Remaining or initial budget: a number, or one number per constraint."""
+__all__ = ["BudgetLike", "Options", "Uniform", "as_budget", "options", "uniform"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,10 @@ class Uniform:
     high: float
 
 
+BudgetLike = Uniform | npt.ArrayLike | Sequence[float | Uniform] | Mapping[str, float]
+"""What a user may pass as a budget: a number, a range (also as a dict, from JSON), or a sequence of them."""
+
+
 def uniform(low: float, high: float) -> Uniform:
     """A budget drawn for every episode, d ~ U[low, high], so that one policy serves every budget in the range."""
     low, high = (_positive(value, f"saute.uniform's {name}") for name, value in (("low", low), ("high", high)))
@@ -32,7 +36,7 @@ def uniform(low: float, high: float) -> Uniform:
     return Uniform(low, high)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """The Sauté transformation: budgets in [low, high], as floats for one constraint, as arrays for several."""
 
@@ -45,33 +49,33 @@ class Options:
     shape: bool
     terminate: bool
 
-    @functools.cached_property
+    @property
     def several(self) -> bool:
         return isinstance(self.low, np.ndarray)
 
-    @functools.cached_property
+    @property
     def constraints(self) -> int:
         return len(self.low) if self.several else 1
 
-    @functools.cached_property
+    @property
     def budget_shape(self) -> tuple[int, ...]:
         return (self.constraints,) if self.several else ()
 
-    @functools.cached_property
+    @property
     def random(self) -> bool:
         return bool(np.any(self.low < self.high))
 
-    def draw(self, u: Any) -> Any:
+    def draw(self, u: float | np.ndarray | jax.Array) -> Any:
         """d = low + (high − low) u for u ~ U[0, 1); a fixed budget is returned exactly."""
         return self.low + (self.high - self.low) * u
 
 
 def options(
-    budget: Any,
+    budget: BudgetLike | None,
     *,
     discount: float = 1.0,
     unsafe_reward: float = 0.0,
-    reference_budget: Any = None,
+    reference_budget: npt.ArrayLike | None = None,
     augment: bool = True,
     shape: bool = True,
     terminate: bool = False,
@@ -80,8 +84,8 @@ def options(
     low: Any
     high: Any
     if hasattr(budget, "__array__"):
-        budget = np.asarray(budget)
-    if isinstance(budget, Sequence | np.ndarray) and not isinstance(budget, str) and np.ndim(budget) != 0:
+        budget = np.asarray(budget).tolist()
+    if isinstance(budget, Sequence) and not isinstance(budget, str | bytes):
         if len(budget) == 0:
             raise ValueError("budget is empty; pass one positive number per constraint")
         ranges = [_range(b, f"budget[{i}]") for i, b in enumerate(budget)]
@@ -100,7 +104,7 @@ def options(
     return Options(low, high, reference, float(discount), float(unsafe_reward), **flags)
 
 
-def as_budget(value: Any, shape: tuple[int, ...], name: str) -> Any:
+def as_budget(value: object, shape: tuple[int, ...], name: str) -> Any:
     """A positive, finite budget as a float (shape ()) or as a new array of the given shape."""
     if shape == ():
         return _positive(value, name)
@@ -116,7 +120,7 @@ def as_budget(value: Any, shape: tuple[int, ...], name: str) -> Any:
     return array
 
 
-def _range(budget: Any, name: str) -> tuple[float, float]:
+def _range(budget: object, name: str) -> tuple[float, float]:
     if isinstance(budget, Mapping) and budget.keys() == {"low", "high"}:  # what a spec in JSON makes of a range
         budget = uniform(**budget)
     if isinstance(budget, Uniform):
@@ -125,12 +129,12 @@ def _range(budget: Any, name: str) -> tuple[float, float]:
     return number, number
 
 
-def _positive(value: Any, name: str) -> float:
+def _positive(value: object, name: str) -> float:
     number = value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
     if not _is_number(number) or not 0.0 < number < math.inf:
         raise ValueError(f"{name}={value!r} must be a positive, finite number in the units of the cost, for example 30.0")
     return float(number)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -1,19 +1,21 @@
-"""The types that flow between environments, collectors and learners, and nothing else; arrays are JAX's or NumPy's."""
+"""The types that flow between environments, the driver and learners, and nothing else; arrays are JAX's or NumPy's."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-__all__ = ["Env", "Episodes", "Step", "Transition"]
+from saute.core.options import Options
+
+__all__ = ["Env", "Episodes", "Spec", "Step", "Transition", "spec_of"]
 
 
 class Step(NamedTuple):
     """One transition of an `Env`; `terminated` has no future value, `truncated` only ran out of time."""
 
-    state: Any
+    state: PyTree
     obs: Float[Any, "*batch obs"]
     reward: Float[Any, "*batch"]
     cost: Float[Any, "*batch_constraint"]
@@ -28,31 +30,61 @@ class Env(Protocol):
     @property
     def observation_space(self) -> spaces.Box: ...
     @property
-    def action_space(self) -> spaces.Box: ...
+    def action_space(self) -> spaces.Space[Any]: ...
     @property
     def horizon(self) -> int: ...
 
-    def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " obs"]]: ...
-    def step(self, state: Any, action: Float[Array, " action"], key: PRNGKeyArray) -> Step: ...
+    def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Float[Array, " obs"]]: ...
+    def step(self, state: PyTree, action: Array, key: PRNGKeyArray) -> Step: ...
+
+
+class Spec(NamedTuple):
+    """All that a learner is told about an environment."""
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    horizon: int | None = None
+    """Steps of the longest episode, if there is a limit."""
+    options: Options | None = None
+    """What the environment was sautéed with, if it was."""
+
+
+def spec_of(env: Any) -> Spec:
+    """What a learner is told about an `Env`, or about Gymnasium's environments on the host."""
+    return Spec(env.observation_space, env.action_space, env.horizon, getattr(env, "options", None))
 
 
 class Transition(NamedTuple):
-    """What a learner sees, time × environment: `next_obs` is the episode's own, never that of the next reset."""
+    """Steps of all environments as a learner sees them; `next_obs` is the episode's own, never that of the next reset."""
 
-    obs: Float[Any, "time env obs"]
-    action: Float[Any, "time env action"]
-    reward: Float[Any, "time env"]
-    cost: Float[Any, "time env *constraint"]
-    next_obs: Float[Any, "time env obs"]
-    terminated: Bool[Any, "time env"]
-    truncated: Bool[Any, "time env"]
-    extras: Any
+    obs: Float[Any, "*time env obs"]
+    action: Float[Any, "*time env ..."]
+    reward: Float[Any, "*time env"]
+    """What is learned from: that of the Sauté MDP if the environment is sautéed."""
+    task_reward: Float[Any, "*time env"]
+    """Before shaping."""
+    cost: Float[Any, "*time env ..."]
+    next_obs: Float[Any, "*time env obs"]
+    remaining: Float[Any, "*time env ..."]
+    """Remaining budget before the step, and after it; without any column if the environment is not sautéed."""
+    next_remaining: Float[Any, "*time env ..."]
+    terminated: Bool[Any, "*time env"]
+    truncated: Bool[Any, "*time env"]
+    extras: PyTree
+    """What the learner noted when it acted."""
 
 
 class Episodes(NamedTuple):
     """Sums over each episode up to every step, time × environment; those where `ended` holds are whole episodes."""
 
-    ended: Bool[Any, "time env"]
-    task_return: Float[Any, "time env"]
-    cost: Float[Any, "time env *constraint"]
-    length: Int[Any, "time env"]
+    ended: Bool[Any, "*time env"]
+    counted: Bool[Any, "*time env"]
+    """Whether an episode ended here that statistics may use: each has the same chance to be, whatever its length."""
+    task_return: Float[Any, "*time env"]
+    cost: Float[Any, "*time env ..."]
+    """Σ l_t."""
+    spent: Float[Any, "*time env ..."]
+    """Σ γᵗ l_t, which is what a discounted budget is spent on."""
+    violated: Bool[Any, "*time env"]
+    """Whether the budget that the episode carried is overspent: w < 0 for one of the constraints."""
+    length: Int[Any, "*time env"]

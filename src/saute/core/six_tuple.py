@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 
 from saute.core.cost import read
@@ -13,14 +14,14 @@ from saute.core.cost import read
 __all__ = ["FromSixTuple", "ToSixTuple", "from_six_tuple", "to_six_tuple"]
 
 
-class FromSixTuple(gym.Wrapper, RecordConstructorArgs):
+class FromSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
     """Moves the third of the six values of `step` to `info["cost"]`."""
 
-    def __init__(self, env: gym.Env):
+    def __init__(self, env: gym.Env[ObsType, ActType]):
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: ActType) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         result = self.env.step(action)
         if len(result) != 6:
             raise ValueError(f"step returned {len(result)} values instead of 6; this environment needs no from_six_tuple")
@@ -28,25 +29,25 @@ class FromSixTuple(gym.Wrapper, RecordConstructorArgs):
         return obs, reward, terminated, truncated, {**info, "cost": cost}
 
 
-class ToSixTuple(gym.Wrapper, RecordConstructorArgs):
+class ToSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
     """Returns `info["cost"]` also as the third of six values of `step`."""
 
-    def __init__(self, env: gym.Env):
+    def __init__(self, env: gym.Env[ObsType, ActType]):
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
 
-    def step(self, action: Any) -> tuple[Any, Any, Any, bool, bool, dict[str, Any]]:  # type: ignore[override]
+    def step(self, action: ActType) -> tuple[Any, Any, Any, bool, bool, dict[str, Any]]:  # type: ignore[override]
         obs, reward, terminated, truncated, info = self.env.step(action)
         key = "costs" if "cost" not in info and "costs" in info else "cost"
         cost = read(key, np.shape(info.get(key, 0.0)), None, action, obs, info)
         return obs, reward, cost, terminated, truncated, info
 
 
-def from_six_tuple(env: gym.Env) -> FromSixTuple:
+def from_six_tuple(env: gym.Env[ObsType, ActType]) -> FromSixTuple[ObsType, ActType]:
     """Accept an environment whose `step` returns (obs, reward, cost, terminated, truncated, info)."""
     return FromSixTuple(env)
 
 
-def to_six_tuple(env: gym.Env) -> ToSixTuple:
+def to_six_tuple(env: gym.Env[ObsType, ActType]) -> ToSixTuple[ObsType, ActType]:
     """Offer an environment to code that expects (obs, reward, cost, terminated, truncated, info)."""
     return ToSixTuple(env)

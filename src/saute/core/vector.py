@@ -7,17 +7,24 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from saute import budget as B
 from saute.core.cost import CostSource, check_batch, check_source, read_batch
 from saute.core.gauge import paint
+from saute.core.masks import along
 from saute.core.observation import augmented_space, augmenter, batch_augmenter
-from saute.core.options import options
-from saute.core.single import refuse_twice, take_budget, warn_if_normalised
+from saute.core.options import BudgetLike, options
+from saute.core.single import refuse_twice, take_budget
 
 __all__ = ["SauteVectorWrapper"]
+
+Batch = np.ndarray | dict[str, Any] | tuple[Any, ...]
+"""Observations of all environments, in the form that their space has."""
+
+BEFORE_RESET = "step was called before reset"
 
 
 class SauteVectorWrapper(VectorWrapper):
@@ -41,11 +48,11 @@ class SauteVectorWrapper(VectorWrapper):
     def __init__(
         self,
         env: VectorEnv,
-        budget: Any,
+        budget: BudgetLike,
         *,
         discount: float = 1.0,
         unsafe_reward: float = 0.0,
-        reference_budget: Any = None,
+        reference_budget: npt.ArrayLike | None = None,
         augment: bool = True,
         shape: bool = True,
         terminate: bool = False,
@@ -75,108 +82,63 @@ class SauteVectorWrapper(VectorWrapper):
             self._augment, self._augment_one = batch_augmenter(bare), augmenter(bare, (self.options.constraints,))
             self.single_observation_space = augmented_space(bare, self.options.constraints)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
-        self._nobody = np.zeros(env.num_envs, bool)
-        plain = isinstance(self._source, str) and not self.options.several and not terminate
-        self._key: Any = self._source if plain else None
-        self._mask_key = f"_{self._key}"
-        self._someone_ended = False
-        self._failed = False
-        self._remaining: Any = None
+        n, m = env.num_envs, self.options.constraints
+        self._nobody = self._ended = np.zeros(n, bool)
+        self._remaining, self._episode_cost, self._episode_task_return = np.full((n, m), np.nan), np.zeros((n, m)), np.zeros(n)
+        self._obs: Any = None
         self._rngs: list[np.random.Generator] = []
+        self._unknown = BEFORE_RESET
+        """Why the remaining budgets are not known, if they are not."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin episodes with full budgets, in all environments or in those of `options["reset_mask"]`."""
-        n, m = self.num_envs, self.options.constraints
-        first = self._remaining is None
-        if first and self.options.augment:
-            warn_if_normalised()
-        budget, options = take_budget(options, (n, m) if self.options.several else (n,))
-        mask = np.array((options or {}).get("reset_mask", np.ones(n, bool)))
+        n = len(self._remaining)
+        budget, options = take_budget(options, (n, *self.options.budget_shape))
+        mask = np.array((options or {}).get("reset_mask", ~self._nobody))
         # A copy, since Gymnasium takes the mask out of the options that it is given.
         obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
-        if first:
-            self._remaining = np.full((n, m), np.nan)
-            self._episode_cost = np.zeros((n, m))
-            self._episode_task_return = np.zeros(n)
-            self._ended = self._nobody.copy()
         if self.options.random and (seed is not None or not self._rngs):
             self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
         self._begin(mask, budget)
-        self._failed = False
+        self._unknown = ""
         self._obs = copy.deepcopy(obs) if callable(self._source) else None
-        return self._observe(obs), self._masked(info, mask.copy(), remaining=self._report(self._remaining))
+        return self._observe(obs), _masked(info, mask, remaining=self._report(self._remaining))
 
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        if self._remaining is None:
-            raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes with their budgets")
-        if self._failed or (self.options.terminate and self._ended.any()):
-            what = (
-                "the last step had no valid cost" if self._failed else f"envs {np.flatnonzero(self._ended).tolist()} have ended"
-            )
-            raise gym.error.ResetNeeded(f"{what}, so the budgets are not known any more; call envs.reset()")
-        obs, task_reward, terminated, truncated, info = self.env.step(actions)
-        if self._key is not None and self._booked(task_reward, terminated, truncated, info):
-            reward = task_reward.copy() if self.options.shape else task_reward
-            return self._observe(obs), reward, terminated, truncated, info
-        restarted = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
-        ended = terminated | truncated
+    def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         chosen = self.options
-        self._failed = True  # unless the cost can be read: the environments have moved on
+        self._refuse_unknown()
+        obs, task_reward, terminated, truncated, info = self.env.step(actions)
+        restarted = self._ended if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
+        ended = terminated | truncated
+        self._unknown = "the last step had no valid cost"  # unless the cost can be read: the environments have moved on
         cost = self._read_cost(actions, obs, info, ended, restarted)
-        self._failed = False
-        remaining = B.spend(self._remaining, cost, chosen.discount)
-        is_safe = restarted | (B.safe(remaining).all(-1) if chosen.several else B.safe(remaining)[:, 0])
+        self._unknown = ""
+        self._remaining = B.spend(self._remaining, cost, chosen.discount)
+        is_safe = restarted | (B.safe(self._remaining).all(-1) if chosen.several else B.safe(self._remaining)[:, 0])
+        self._episode_cost += cost
+        self._episode_task_return += task_reward
+        self._begin(restarted)
 
-        self._remaining = remaining
-        self._episode_cost = self._episode_cost + cost
-        self._episode_task_return = self._episode_task_return + task_reward
-        if restarted.any():
-            self._begin(restarted)
-        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward
+        reward = B.shape(task_reward, is_safe, chosen.unsafe_reward) if chosen.shape else task_reward.copy()
         if chosen.terminate:
             terminated, truncated = terminated | ~is_safe, truncated & is_safe
             ended = terminated | truncated
         paid = cost if chosen.several else cost[:, 0]
-        earned = task_reward if chosen.shape else task_reward.copy()
-        info = self._masked(info, ~restarted, cost=paid, task_reward=earned, violated=~is_safe)
-        self._masked(info, ~self._nobody, remaining=self._report(self._remaining))
-        self._someone_ended = bool(ended.any())
-        if self._someone_ended:
+        _masked(info, ~restarted, cost=paid, task_reward=task_reward, violated=~is_safe)
+        _masked(info, ~self._nobody, remaining=self._report(self._remaining))
+        if np.count_nonzero(ended):
             self._finish(info, ended, ~is_safe)
         self._ended = ended
         if callable(self._source):
             self._obs = copy.deepcopy(obs)
         return self._observe(obs), reward, terminated, truncated, info
 
-    def _booked(self, task_reward: Any, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> bool:
-        """Book a step at which nobody starts, ends or overspends, as `step` does in general, in a third of the calls."""
-        cost, mask = info.get(self._key), info.get(self._mask_key)
-        if type(cost) is not np.ndarray or cost.dtype != np.float64 or cost.shape != self._nobody.shape:
-            return False
-        if type(task_reward) is not np.ndarray or task_reward.dtype != np.float64:
-            return False
-        if self._someone_ended or terminated.any() or truncated.any() or (mask is not None and not np.all(mask)):
-            return False
-        remaining = B.spend(self._remaining, cost[:, None], self.options.discount)
-        if not (cost.min() >= 0.0 and B.safe(remaining.min())):
-            return False
-        self._remaining = remaining
-        self._episode_cost += cost[:, None]
-        self._episode_task_return += task_reward
-        everyone = self._nobody | True
-        info["cost"] = cost.copy()
-        info["task_reward"] = task_reward if self.options.shape else task_reward.copy()
-        info["remaining"] = remaining[:, 0].copy()
-        info["violated"] = self._nobody.copy()
-        info["_cost"] = info["_task_reward"] = info["_remaining"] = info["_violated"] = everyone
-        return True
-
     def render(self) -> Any:
         """The pictures of the environments, with a gauge of the remaining budget on each RGB frame."""
         frames = self.env.render()
-        if frames is None or self._remaining is None:
+        if frames is None or self._unknown == BEFORE_RESET:
             return frames
         levels = B.observe(self._remaining, self.options.reference)
         return tuple(paint(f, z) if isinstance(f, np.ndarray) else f for f, z in zip(frames, levels, strict=True))
@@ -184,26 +146,37 @@ class SauteVectorWrapper(VectorWrapper):
     @property
     def remaining(self) -> Any:
         """Remaining budgets in units of the cost, one row per environment, or None before the first reset."""
-        return None if self._remaining is None else self._report(self._remaining)
+        return None if self._unknown == BEFORE_RESET else self._report(self._remaining)
 
-    def _read_cost(self, actions: Any, obs: Any, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray) -> np.ndarray:
+    def _refuse_unknown(self) -> None:
+        """Refuse a step whose budgets are not known, or whose episodes the wrapper itself has ended."""
+        reason = self._unknown
+        if self.options.terminate and self._ended.any():
+            reason = f"envs {np.flatnonzero(self._ended).tolist()} have ended"
+        if reason:
+            raise gym.error.ResetNeeded(f"{reason}, so the budgets are not known; call envs.reset()")
+
+    def _read_cost(
+        self, actions: object, obs: Batch, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray
+    ) -> np.ndarray:
         """Costs (env, constraint) of this transition; where an episode was restarted none was made, so it is 0."""
-        n, m = self.num_envs, self.options.constraints
-        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        n, m = self._remaining.shape
+        shape, same_step = self.options.budget_shape, self.autoreset_mode is AutoresetMode.SAME_STEP
         if callable(self._source):
             next_obs, seen = obs, info
             if same_step and ended.any():
                 next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
             cost = np.asarray(self._source(self._obs, actions, next_obs, seen), dtype=np.float64)
-            if cost.shape != (n, *self.options.budget_shape):
-                expected = (n, *self.options.budget_shape)
-                raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")
+            if cost.shape != (n, *shape):
+                raise ValueError(
+                    f"the cost function returned shape {cost.shape}, expected {(n, *shape)}; return a batch of costs"
+                )
             return check_batch(np.where(restarted[:, None], 0.0, cost.reshape(n, m)), self._source)
-        if not same_step:
-            return read_batch(self._source, self.options.budget_shape, info, ~restarted).reshape(n, m)
-        # The environments that ended report their reset at the top level, and their last step in final_info only.
-        cost = read_batch(self._source, self.options.budget_shape, info, ~ended)
-        return (cost + read_batch(self._source, self.options.budget_shape, info.get("final_info", {}), ended)).reshape(n, m)
+        cost = read_batch(self._source, shape, info, ~(ended if same_step else restarted))
+        if same_step:
+            # The environments that ended report their reset at the top level, and their last step in final_info only.
+            cost += read_batch(self._source, shape, info.get("final_info", {}), ended)
+        return cost.reshape(n, m)
 
     def _finish(self, info: dict[str, Any], ended: np.ndarray, violated: np.ndarray) -> None:
         """Report the episodes that ended; in SAME_STEP also their last transition, before fresh budgets are given out."""
@@ -212,17 +185,17 @@ class SauteVectorWrapper(VectorWrapper):
             "episode_task_return": self._episode_task_return.copy(),
             "episode_violated": violated.copy(),
         }
-        self._masked(info, ended.copy(), **totals)
+        _masked(info, ended.copy(), **totals)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return
         last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
-        info["final_info"] = self._masked(info.get("final_info", {}), ended.copy(), **last)
+        info["final_info"] = _masked(info.get("final_info", {}), ended.copy(), **last)
         if self.options.augment:
             info["final_obs"] = self._augment_final(info["final_obs"], ended)
         self._begin(ended)
         info["remaining"] = self._report(self._remaining)
 
-    def _augment_final(self, final_obs: Any, ended: np.ndarray) -> Any:
+    def _augment_final(self, final_obs: Batch, ended: np.ndarray) -> Any:
         z = B.observe(self._remaining, self.options.reference)
         if not (isinstance(final_obs, np.ndarray) and final_obs.dtype == object):
             return self._augment(final_obs, z)
@@ -231,9 +204,9 @@ class SauteVectorWrapper(VectorWrapper):
             augmented[env] = self._augment_one(final_obs[env], z[env])
         return augmented
 
-    def _begin(self, mask: np.ndarray, budget: Any = None) -> None:
+    def _begin(self, mask: np.ndarray, budget: np.ndarray | None = None) -> None:
         """Give fresh budgets to the environments of a mask."""
-        if not mask.any():
+        if not np.count_nonzero(mask):  # a fifth of the time of `any`, and nobody begins at most steps
             return
         if budget is None:
             budget = self.options.draw(self._uniforms(mask) if self.options.random else 0.0)
@@ -242,8 +215,7 @@ class SauteVectorWrapper(VectorWrapper):
             self._remaining[mask] = np.reshape(budget, self._remaining.shape)[mask]
         self._episode_cost[mask] = 0.0
         self._episode_task_return[mask] = 0.0
-        self._ended[mask] = False
-        self._someone_ended = bool(self._ended.any())
+        self._ended = self._ended & ~mask
 
     def _spawn(self, mask: np.ndarray) -> None:
         """One child generator per environment: of its own generator if it has one, else of the vector environment's."""
@@ -254,32 +226,33 @@ class SauteVectorWrapper(VectorWrapper):
     def _uniforms(self, mask: np.ndarray) -> np.ndarray:
         return np.stack([self._rngs[env].random(self.options.constraints) for env in np.flatnonzero(mask)])
 
-    def _observe(self, obs: Any) -> Any:
+    def _observe(self, obs: Batch) -> Any:
         return self._augment(obs, B.observe(self._remaining, self.options.reference)) if self.options.augment else obs
 
     def _report(self, values: np.ndarray) -> np.ndarray:
         """A copy for info, without the constraint axis if there is only one constraint."""
         return values.copy() if self.options.several else values[:, 0].copy()
 
-    def _masked(self, info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
-        """Add entries to an info with Gymnasium's masks; they share the one that is given."""
-        for key, value in values.items():
-            info[key], info[f"_{key}"] = value, mask
-        return info
+
+def _masked(info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
+    """Add entries to an info with Gymnasium's masks; they share the one that is given."""
+    for key, value in values.items():
+        info[key], info[f"_{key}"] = value, mask
+    return info
 
 
-def _with_final(obs: Any, final_obs: Any, ended: np.ndarray) -> Any:
+def _with_final(obs: Batch, final_obs: Batch, ended: np.ndarray) -> Any:
     """The observations that the transition led to: those of ended environments are in `final_obs`."""
     return _replace(obs, ended, [_row(final_obs, env) for env in np.flatnonzero(ended)])
 
 
-def _row(batch: Any, env: Any) -> Any:
+def _row(batch: Batch, env: int | np.integer) -> Any:
     if isinstance(batch, dict):
         return {key: _row(value, env) for key, value in batch.items()}
     return tuple(_row(value, env) for value in batch) if isinstance(batch, tuple) else batch[env]
 
 
-def _replace(batch: Any, ended: np.ndarray, rows: list[Any]) -> Any:
+def _replace(batch: Batch, ended: np.ndarray, rows: list[Any]) -> Any:
     """A copy of a batch, however nested, with the rows of ended environments put in."""
     if isinstance(batch, dict):
         return {key: _replace(value, ended, [row[key] for row in rows]) for key, value in batch.items()}
@@ -300,7 +273,7 @@ def _with_final_info(info: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
                 entries[key] = merged(now.get(key, {}), value)
             elif isinstance(value, np.ndarray):
                 kept = now.get(key, np.zeros_like(value))
-                entries[key] = np.where(ended.reshape(-1, *(1,) * (value.ndim - 1)), value, kept)
+                entries[key] = np.where(along(ended, value), value, kept)
         return entries
 
     return merged(info, info.get("final_info", {}))

@@ -3,46 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from saute.core.names import nearest
 
 if TYPE_CHECKING:
-    from saute.envs.task import TaskEnv
+    import saute.envs.task
 
-__all__ = ["TASKS", "double_pendulum", "make_task", "pendulum", "point", "reacher"]
+__all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "pendulum", "point", "reacher"]
+
+
+class Registered(NamedTuple):
+    """Where a task is defined, and the engines that can step it; the first one is the default."""
+
+    module: str
+    kind: str
+    engines: tuple[str, ...]
+
 
 TASKS = {
-    "pendulum": ("saute.envs.safe_pendulum", "Pendulum", ("jax",)),
-    "double_pendulum": ("saute.envs.safe_double_pendulum", "DoublePendulum", ("jax", "mujoco")),
-    "reacher": ("saute.envs.safe_reacher", "Reacher", ("jax", "mujoco")),
-    "point": ("saute.envs.point_goal", "PointGoal", ("jax", "mujoco")),
-    "car": ("saute.envs.car_goal", "CarGoal", ("mujoco",)),
+    "pendulum": Registered("saute.envs.safe_pendulum", "Pendulum", ("jax",)),
+    "double_pendulum": Registered("saute.envs.safe_double_pendulum", "DoublePendulum", ("jax", "mujoco")),
+    "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("jax", "mujoco")),
+    "point": Registered("saute.envs.point_goal", "PointGoal", ("jax", "mujoco")),
+    "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
 }
-"""Name → module, class and engines; the first engine is the default."""
+"""The tasks by name."""
 
 
-def pendulum(mode: str = "train", **parameters: Any) -> TaskEnv:
+def is_native(name: str) -> bool:
+    """Whether a name is that of a task with physics in JAX."""
+    return name in TASKS and "jax" in TASKS[name].engines
+
+
+def pendulum(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
     """Safe pendulum swing-up, JAX-native; parameters are the fields of `saute.envs.safe_pendulum.Pendulum`."""
     return _native("pendulum", mode, parameters)
 
 
-def double_pendulum(mode: str = "train", **parameters: Any) -> TaskEnv:
+def double_pendulum(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
     """Safe double pendulum, JAX-native; parameters are the fields of `DoublePendulum`."""
     return _native("double_pendulum", mode, parameters)
 
 
-def reacher(mode: str = "train", **parameters: Any) -> TaskEnv:
+def reacher(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
     """Safe reacher, JAX-native; parameters are the fields of `Reacher`."""
     return _native("reacher", mode, parameters)
 
 
-def point(mode: str = "train", **parameters: Any) -> TaskEnv:
+def point(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
     """Static goal for the Point, JAX-native; parameters are the fields of `PointGoal`."""
     return _native("point", mode, parameters)
 
 
-def make_task(name: str, mode: str = "train", **parameters: Any) -> Any:
+def make_task(name: str, mode: str = "train", **parameters: Any) -> saute.envs.task.Task:
     """A task by name, with the given fields changed."""
     module, kind, _ = TASKS[nearest(name, TASKS, "task")]
     nearest(mode, ("train", "test"), "mode")
@@ -56,18 +71,7 @@ def make_task(name: str, mode: str = "train", **parameters: Any) -> Any:
     return task(mode=mode, **parameters)
 
 
-def nearest(name: Any, known: Any, what: str) -> Any:
-    """The name itself if it is known, else an error that suggests the most similar one."""
-    if name in tuple(known):
-        return name
-    names = [str(one) for one in known]
-    similar = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"; did you mean {similar[0]!r}?" if similar else "."
-    known_names = f" Known: {', '.join(names)}" if len(names) <= 30 else ""
-    raise ValueError(f"unknown {what} {name!r}{hint}{known_names}")
-
-
-def _native(name: str, mode: str, parameters: dict[str, Any]) -> TaskEnv:
+def _native(name: str, mode: str, parameters: dict[str, Any]) -> saute.envs.task.TaskEnv:
     task = make_task(name, mode, **parameters)
     from saute.envs.task import TaskEnv
 

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt
 
+from saute.core.masks import along
 from saute.core.native import Sauted
 from saute.core.protocol import Env, Step
 from saute.envs.engine import MujocoEngine
-from saute.envs.task import Clocked, TaskEnv
+from saute.envs.task import Action, Clocked, Sensors, State, Task, TaskEnv
 
 __all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
 
+RawKey = UInt[Array, " 2"]
 double = functools.partial(jax.enable_x64, True)
 
 
 class Keyed(NamedTuple):
     """State of a batch, on the host: one random key and one state per environment."""
 
-    keys: Any
-    state: Any
+    keys: UInt[Any, "*batch 2"]
+    state: PyTree
 
 
-def keys_of(seeds: list[int]) -> np.ndarray:
+def keys_of(seeds: Sequence[int]) -> UInt[np.ndarray, "batch 2"]:
     """One random key per seed, as raw data: typed keys would cost every call several times the step itself."""
     with double():
         return np.asarray(jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds)))
 
 
-def merge(mask: np.ndarray, new: Any, old: Any) -> Any:
+def merge(mask: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
     """New entries of a batch where the mask is set, old ones elsewhere."""
-    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+    return jax.tree.map(lambda a, b: np.where(along(mask, a), a, b), new, old)
 
 
 class JaxBatch:
@@ -46,7 +50,7 @@ class JaxBatch:
         self._step = jax.jit(jax.vmap(functools.partial(_step, env)))
         self._place = jax.jit(jax.vmap(env.start_from)) if isinstance(env, TaskEnv) else None
 
-    def begin(self, seeds: list[int]) -> tuple[Keyed, np.ndarray]:
+    def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
         """Fresh episodes, each from its own seed."""
         keys = keys_of(seeds)
         with double():
@@ -94,7 +98,7 @@ class MujocoBatch:
         self._observe = jax.jit(jax.vmap(env.task.observe))
         self._judge = jax.jit(jax.vmap(functools.partial(_judge, env.task)))
 
-    def begin(self, seeds: list[int]) -> tuple[Keyed, np.ndarray]:
+    def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
         n, task = len(seeds), self.env.task
         empty = Clocked(np.zeros((n, task.state_size)), np.zeros(n, np.int32))
         return self.restart(Keyed(keys_of(seeds), empty), np.zeros((n, task.observation_size)), np.ones(n, bool))
@@ -131,36 +135,36 @@ class MujocoBatch:
         return MujocoBatch, (self.env,)
 
 
-def _restart(env: Env, batch: Keyed, obs: Any, fresh: Any) -> tuple[Keyed, Any]:
+def _restart(env: Env, batch: Keyed, obs: Float[Array, " obs"], fresh: Bool[Array, ""]) -> tuple[Keyed, Float[Array, " obs"]]:
     key, draw = _split(batch.keys)
     state, first = env.reset(draw)
     reset = (Keyed(key, state), first)
     return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), reset, (batch, obs))
 
 
-def _step(env: Env, batch: Keyed, action: Any) -> tuple[Any, Step]:
+def _step(env: Env, batch: Keyed, action: Action) -> tuple[RawKey, Step]:
     key, draw = _split(batch.keys)
     return key, env.step(batch.state, action, draw)
 
 
-def _start(task: Any, key: Any) -> tuple[Any, Any]:
+def _start(task: Task, key: RawKey) -> tuple[RawKey, State]:
     key, draw = _split(key)
     return key, task.start(draw)
 
 
-def _judge(task: Any, x: Any, action: Any, x_next: Any, sensors: Any, time: Any) -> tuple[Any, ...]:
+def _judge(task: Task, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> tuple[Array, ...]:
     terminated = task.terminated(x_next)
     truncated = (time >= task.horizon) & ~terminated
     reward, cost = task.reward(x, action, x_next), task.cost(x, action, x_next)
     return task.observe(x_next, sensors), reward, cost, terminated, truncated
 
 
-def _on_host(tree: Any) -> Any:
+def _on_host(tree: PyTree) -> PyTree:
     """Writable NumPy copies, which do not change when pickled outside of double precision."""
     return jax.tree.map(np.array, tree)
 
 
-def _split(data: Any) -> tuple[Any, Any]:
+def _split(data: RawKey) -> tuple[RawKey, PRNGKeyArray]:
     """The stream's next raw key, and a typed key to draw from."""
     key, draw = jax.random.split(jax.random.wrap_key_data(data))
     return jax.random.key_data(key), draw

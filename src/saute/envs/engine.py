@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+from saute.core.machine import cores
+from saute.envs.task import Modelled
 
 __all__ = ["MujocoEngine"]
 
@@ -21,7 +23,7 @@ class MujocoEngine:
     The constraint solver starts from zero at every call, so neither the batch, nor the thread, nor the past matters.
     """
 
-    def __init__(self, task: Any, threads: int | None = None) -> None:
+    def __init__(self, task: Modelled, threads: int | None = None) -> None:
         from mujoco import mj_stateSize, mjtState
 
         self.task = task
@@ -66,7 +68,7 @@ class MujocoEngine:
             from mujoco import MjData
             from mujoco.rollout import Rollout
 
-            threads = self.threads or _cores()
+            threads = self.threads or cores()
             self._pool, self._data = Rollout(nthread=threads), [MjData(self.model) for _ in range(threads)]
         start = np.concatenate([np.zeros((len(x), 1)), x], axis=1)
         control = np.clip(np.asarray(action, float), -1.0, 1.0)[:, None]
@@ -74,8 +76,3 @@ class MujocoEngine:
         return self._pool.rollout(
             self.model, self._data, start, control, initial_warmstart=warmstart, state=states, sensordata=sensors
         )
-
-
-def _cores() -> int:
-    """As many as this process may use, where the system tells, else all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

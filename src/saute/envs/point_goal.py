@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from saute.envs.goal import Goal, Matrix, into
 from saute.envs.task import Action, Scalar, State
@@ -55,7 +55,7 @@ class PointGoal(Goal):
     def advance(self, x: State, action: Action) -> State:
         """v' = v + h (M + hD)⁻¹ (force − D v), q' = q + h v', ten times: MuJoCo's Euler rule with implicit damping."""
 
-        def substep(_: int, x: State) -> State:
+        def substep(_: Int[Array, ""], x: State) -> State:
             velocity = x[3:] + self.timestep * _acceleration(x, action, self.timestep)
             return jnp.concatenate([x[:3] + self.timestep * velocity, velocity])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 __all__ = ["TwoArms"]
@@ -31,7 +32,7 @@ class TwoArms(gym.Env):
         self._time = 0
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: npt.ArrayLike) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         greedy = bool(np.asarray(action).reshape(()) > 0)
         self._time += 1
         return self._observe(), 1.0 if greedy else 0.5, False, self._time >= self.horizon, {"cost": float(greedy)}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from saute.envs import TASKS, make_task, nearest
+from gymnasium.vector import AutoresetMode
+
+from saute.core.names import nearest
+from saute.envs import TASKS, make_task
 
 __all__ = ["single", "vector"]
 
@@ -22,7 +25,7 @@ def vector(
     num_envs: int,
     mode: str = "train",
     engine: str | None = None,
-    autoreset_mode: Any = "NextStep",
+    autoreset_mode: AutoresetMode | str = "NextStep",
     render_mode: str | None = None,
     max_episode_steps: int | None = None,
     **parameters: Any,
@@ -39,7 +42,7 @@ def vector(
 
 
 def _batch(name: str, mode: str, engine: str | None, parameters: dict[str, Any]) -> Any:
-    engines = TASKS[name][2]
+    engines = TASKS[name].engines
     engine = nearest(engines[0] if engine is None else engine, engines, f"engine of {name}")
     task = make_task(name, mode, **parameters)
     from saute.envs.batch import JaxBatch, MujocoBatch

@@ -9,7 +9,8 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
@@ -19,7 +20,15 @@ try:
 except ModuleNotFoundError as missing:
     raise DependencyNotInstalled("drawing the tasks needs Pillow: pip install 'saute[all]'") from missing
 
-__all__ = ["VIEWS", "Window", "draw"]
+if TYPE_CHECKING:
+    from saute.envs.car_goal import CarGoal
+    from saute.envs.point_goal import PointGoal
+    from saute.envs.safe_double_pendulum import DoublePendulum
+    from saute.envs.safe_pendulum import Pendulum
+    from saute.envs.safe_reacher import Reacher
+
+
+__all__ = ["Window", "draw", "picture_of"]
 
 Place = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -45,6 +54,10 @@ class View(NamedTuple):
     x: float
     y: float
     half: float
+
+
+SWING, RAIL_VIEW, TABLE, ARENA = View(0.0, 0.0, 1.4), View(0.0, 0.5, 1.75), View(0.0, 0.0, 0.28), View(0.0, 0.0, 1.75)
+"""What is shown of the pendulum, the double pendulum, the reacher, and the goals of Point and Car."""
 
 
 class Disc(NamedTuple):
@@ -179,35 +192,69 @@ class Canvas:
                 shape.paint(self)
 
 
+class Picture(NamedTuple):
+    """What a task looks like: the square that is shown, what does not move, and what does, given the numbers of the state."""
+
+    view: View
+    scene: Callable[..., list[Shape]]
+    robot: Callable[..., list[Shape]]
+
+
+@functools.cache
+def _pictures() -> dict[type, Picture]:
+    """By class of task; they are loaded when the first picture is drawn, since they need JAX."""
+    from saute.envs.car_goal import CarGoal
+    from saute.envs.point_goal import PointGoal
+    from saute.envs.safe_double_pendulum import DoublePendulum
+    from saute.envs.safe_pendulum import Pendulum
+    from saute.envs.safe_reacher import Reacher
+
+    return {
+        Pendulum: Picture(SWING, _pendulum_scene, _pendulum),
+        DoublePendulum: Picture(RAIL_VIEW, _double_pendulum_scene, _double_pendulum),
+        Reacher: Picture(TABLE, _reacher_scene, _reacher),
+        PointGoal: Picture(ARENA, _goal_scene, _point),
+        CarGoal: Picture(ARENA, _goal_scene, _car),
+    }
+
+
+def picture_of(task: Any) -> Picture:
+    """How a task, or one derived from it, is drawn."""
+    known = _pictures()
+    kind = next((kind for kind in type(task).__mro__ if kind in known), None)
+    if kind is None:
+        names = ", ".join(one.__name__ for one in known)
+        raise TypeError(f"cannot draw a {type(task).__name__}; the tasks that can be drawn are {names}")
+    return known[kind]
+
+
 def draw(task: Any, x: Any, size: int = 480) -> np.ndarray:
     """The physical state x of a task as a picture, uint8 of shape (size, size, 3); needs neither display nor GPU."""
-    kind = next((parent.__name__ for parent in type(task).__mro__ if parent.__name__ in _ROBOTS), None)
-    if kind is None:
-        raise TypeError(f"cannot draw a {type(task).__name__}; the tasks that can be drawn are {', '.join(_ROBOTS)}")
+    view, _, robot = picture_of(task)
     if size < LEAST_SIZE:
         raise ValueError(f"size={size!r} is too small for a picture; use at least {LEAST_SIZE} pixels")
     state = np.asarray(x, dtype=np.float64)
     if state.shape != (task.state_size,) or not np.isfinite(state).all():
-        raise ValueError(f"x={x!r} is not a state of {kind}; pass {task.state_size} finite numbers")
-    view = VIEWS[kind]
-    large, small = _scene(kind, task, size)
+        raise ValueError(f"x={x!r} is not a state of {type(task).__name__}; pass {task.state_size} finite numbers")
+    large, small = _scene(task, size)
     frame = small.copy()
-    robot = [shape for shape in _ROBOTS[kind](task, *state.tolist()) if _visible(shape.bounds, view)]
-    if robot:
+    moving = [shape for shape in robot(task, *state.tolist()) if _visible(shape.bounds, view)]
+    if moving:
         # Only what the robot covers is painted anew.
-        rows, columns = _cover(robot, view, size)
+        rows, columns = _cover(moving, view, size)
         corner = (columns.start * OVERSAMPLING, rows.start * OVERSAMPLING)
         image = large.crop((*corner, columns.stop * OVERSAMPLING, rows.stop * OVERSAMPLING))
-        Canvas(image, view, size, corner).paint(robot)
+        Canvas(image, view, size, corner).paint(moving)
         frame[rows, columns] = np.asarray(image.reduce(OVERSAMPLING))
     return frame
 
 
 @functools.lru_cache(maxsize=8)
-def _scene(kind: str, task: Any, size: int) -> tuple[Image.Image, np.ndarray]:
+def _scene(task: Any, size: int) -> tuple[Image.Image, np.ndarray]:
     """What does not move: oversampled, to paint on, and as a picture."""
+    view, scene, _ = picture_of(task)
     image = Image.new("RGB", (size * OVERSAMPLING,) * 2, PAPER)
-    Canvas(image, VIEWS[kind], size).paint(_SCENES[kind](task))
+    Canvas(image, view, size).paint(scene(task))
     return image, np.asarray(image.reduce(OVERSAMPLING))
 
 
@@ -260,7 +307,7 @@ def _box(to_plane: Callable[[float, float], Place], x: float, y: float, half_x: 
     return Area([to_plane(x + i * half_x, y + j * half_y) for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))], colour)
 
 
-def _pendulum_scene(task: Any) -> list[Shape]:
+def _pendulum_scene(task: Pendulum) -> list[Shape]:
     return [
         Disc((0.0, 0.0), 1.0, FAINT, line=0.012),
         Haze((0.0, 0.0), 1.2, Sector(task.unsafe_angle, task.unsafe_width, lean=-1)),
@@ -268,7 +315,7 @@ def _pendulum_scene(task: Any) -> list[Shape]:
     ]
 
 
-def _pendulum(task: Any, θ: float, speed: float) -> list[Shape]:
+def _pendulum(task: Pendulum, θ: float, speed: float) -> list[Shape]:
     """As in Gymnasium, positive angles are counter-clockwise."""
     bob = (-math.sin(θ), math.cos(θ))
     return [
@@ -280,10 +327,10 @@ def _pendulum(task: Any, θ: float, speed: float) -> list[Shape]:
     ]
 
 
-def _double_pendulum_scene(task: Any) -> list[Shape]:
+def _double_pendulum_scene(task: DoublePendulum) -> list[Shape]:
     from saute.envs.safe_double_pendulum import RAIL
 
-    view, height, stop, floor = VIEWS["DoublePendulum"], task.least_height, RAIL + CART + 0.0225, -0.32
+    view, height, stop, floor = RAIL_VIEW, task.least_height, RAIL + CART + 0.0225, -0.32
     left, right, bottom = view.x - view.half, view.x + view.half, view.y - view.half
     return [
         Area([(left, bottom), (right, bottom), (right, floor), (left, floor)], GROUND),
@@ -294,7 +341,7 @@ def _double_pendulum_scene(task: Any) -> list[Shape]:
     ]
 
 
-def _double_pendulum(task: Any, s: float, θ1: float, θ2: float, *speeds: float) -> list[Shape]:
+def _double_pendulum(task: DoublePendulum, s: float, θ1: float, θ2: float, *speeds: float) -> list[Shape]:
     from saute.envs.safe_double_pendulum import LENGTH
 
     joint = (s + LENGTH * math.sin(θ1), LENGTH * math.cos(θ1))
@@ -310,11 +357,11 @@ def _double_pendulum(task: Any, s: float, θ1: float, θ2: float, *speeds: float
     ]
 
 
-def _reacher_scene(task: Any) -> list[Shape]:
+def _reacher_scene(task: Reacher) -> list[Shape]:
     from saute.envs.safe_reacher import LENGTH, TIP_LENGTH
 
-    view, far = VIEWS["Reacher"], math.atan2(task.goal[1], task.goal[0])
-    edge = view.half / max(abs(math.cos(far)), abs(math.sin(far)))
+    far = math.atan2(task.goal[1], task.goal[0])
+    edge = TABLE.half / max(abs(math.cos(far)), abs(math.sin(far)))
     start = ((edge - 0.085) * math.cos(far), (edge - 0.085) * math.sin(far))
     return [
         Disc((0.0, 0.0), LENGTH + TIP_LENGTH, FAINT, line=0.0024),
@@ -324,7 +371,7 @@ def _reacher_scene(task: Any) -> list[Shape]:
     ]
 
 
-def _reacher(task: Any, shoulder: float, elbow: float, *others: float) -> list[Shape]:
+def _reacher(task: Reacher, shoulder: float, elbow: float, *others: float) -> list[Shape]:
     from saute.envs.safe_reacher import LENGTH, TIP_LENGTH
 
     middle = (LENGTH * math.cos(shoulder), LENGTH * math.sin(shoulder))
@@ -340,7 +387,7 @@ def _reacher(task: Any, shoulder: float, elbow: float, *others: float) -> list[S
     ]
 
 
-def _goal_scene(task: Any) -> list[Shape]:
+def _goal_scene(task: PointGoal | CarGoal) -> list[Shape]:
     e = task.start_extent
     corners = [(-e, -e), (e, -e), (e, e), (-e, e), (-e, -e)]
     return [
@@ -352,7 +399,7 @@ def _goal_scene(task: Any) -> list[Shape]:
     ]
 
 
-def _point(task: Any, x: float, y: float, heading: float, *speeds: float) -> list[Shape]:
+def _point(task: PointGoal, x: float, y: float, heading: float, *speeds: float) -> list[Shape]:
     from saute.envs.point_goal import NOSE, NOSE_AT, RADIUS
 
     body = _pose((x, y), heading)
@@ -364,7 +411,7 @@ def _point(task: Any, x: float, y: float, heading: float, *speeds: float) -> lis
     ]
 
 
-def _car(task: Any, x: float, y: float, _: float, *rest: float) -> list[Shape]:
+def _car(task: CarGoal, x: float, y: float, _: float, *rest: float) -> list[Shape]:
     """Seen from above, with forwards (the body's −y) to the front; heights do not matter."""
     w, i, j, k = rest[:4]
     # Where the body's −y points, from the second column of the rotation matrix.
@@ -386,39 +433,12 @@ def _car(task: Any, x: float, y: float, _: float, *rest: float) -> list[Shape]:
 
 def _signpost(x: float, y: float) -> list[Shape]:
     """For a robot that has left the picture, an arrow head at the edge that points to it."""
-    half = VIEWS["PointGoal"].half
-    if max(abs(x), abs(y)) < half:
+    if max(abs(x), abs(y)) < ARENA.half:
         return []
-    inside = half - 0.16
+    inside = ARENA.half - 0.16
     at = (min(max(x, -inside), inside), min(max(y, -inside), inside))
     post = _pose(at, math.atan2(y - at[1], x - at[0]))
     return [Area([post(0.1, 0.0), post(-0.07, 0.08), post(-0.03, 0.0), post(-0.07, -0.08)], ROBOT)]
-
-
-VIEWS = {
-    "Pendulum": View(0.0, 0.0, 1.4),
-    "DoublePendulum": View(0.0, 0.5, 1.75),
-    "Reacher": View(0.0, 0.0, 0.28),
-    "PointGoal": View(0.0, 0.0, 1.75),
-    "CarGoal": View(0.0, 0.0, 1.75),
-}
-"""What the picture of each task shows."""
-
-_SCENES: dict[str, Callable[[Any], list[Shape]]] = {
-    "Pendulum": _pendulum_scene,
-    "DoublePendulum": _double_pendulum_scene,
-    "Reacher": _reacher_scene,
-    "PointGoal": _goal_scene,
-    "CarGoal": _goal_scene,
-}
-_ROBOTS: dict[str, Callable[..., list[Shape]]] = {
-    "Pendulum": _pendulum,
-    "DoublePendulum": _double_pendulum,
-    "Reacher": _reacher,
-    "PointGoal": _point,
-    "CarGoal": _car,
-}
-"""What moves, by the names of the tasks' classes: their modules need not be loaded to draw another task."""
 
 
 class Window:
@@ -450,10 +470,6 @@ class Window:
             self.close()
             self._dismissed = True
 
-    @property
-    def is_open(self) -> bool:
-        return self._screen is not None
-
     def close(self) -> None:
         if self._screen is not None:
             _pygame().display.quit()
@@ -464,7 +480,7 @@ class Window:
         return {"fps": self.fps, "_screen": None, "_clock": None, "_dismissed": self._dismissed}
 
 
-def _pygame() -> Any:
+def _pygame() -> ModuleType:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         import pygame
@@ -473,7 +489,7 @@ def _pygame() -> Any:
     return pygame
 
 
-def _open_display(pygame: Any) -> None:
+def _open_display(pygame: ModuleType) -> None:
     """Open the display, or SDL's dummy where there is none."""
     headless = sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & set(os.environ)
     if headless:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import gymnasium
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from saute.envs.task import Scalar
 
@@ -103,7 +103,7 @@ def runge_kutta(
     def mean(*slopes: Scalars) -> Scalars:
         return tuple((k1 + 2 * (k2 + k3) + k4) / 6 for k1, k2, k3, k4 in zip(*slopes, strict=True))
 
-    def step(_: int, state: tuple[Scalars, Scalars]) -> tuple[Scalars, Scalars]:
+    def step(_: Int[Array, ""], state: tuple[Scalars, Scalars]) -> tuple[Scalars, Scalars]:
         q, v1 = state
         a1 = acceleration(q, v1)
         v2 = ahead(v1, a1, timestep / 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saute.core.protocol import Step
 
-__all__ = ["Clocked", "Physics", "Task", "TaskEnv"]
+__all__ = ["Clocked", "Modelled", "Physics", "Task", "TaskEnv"]
 
 State = Float[Array, " state"]
 Action = Float[Array, " action"]
@@ -20,6 +20,7 @@ Sensors = Float[Array, " sensors"]
 Scalar = Float[Array, ""]
 
 
+@runtime_checkable
 class Task(Protocol):
     """Start, observation, reward and cost of one task, as pure functions of its flat physical state x."""
 
@@ -36,6 +37,12 @@ class Task(Protocol):
     def reward(self, x: State, action: Action, x_next: State) -> Scalar: ...
     def cost(self, x: State, action: Action, x_next: State) -> Scalar: ...
     def terminated(self, x_next: State) -> Bool[Array, ""]: ...
+
+
+@runtime_checkable
+class Modelled(Task, Protocol):
+    """A task that MuJoCo can step."""
+
     def model(self) -> Any:
         """The same physics as a compiled `mujoco.MjModel`, whose sensors are, in order, those of `Physics.sense`."""
 
@@ -44,6 +51,7 @@ class Task(Protocol):
         """MuJoCo steps per action."""
 
 
+@runtime_checkable
 class Physics(Protocol):
     """Analytic dynamics of a task; the action is held during a step and while sensing the new state."""
 

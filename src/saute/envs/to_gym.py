@@ -6,14 +6,18 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from saute.core.masks import along
 from saute.core.native import Sauted, SauteEnv
+from saute.core.options import Options
 from saute.core.protocol import Env, Step
-from saute.envs.batch import JaxBatch, MujocoBatch, merge
+from saute.envs.batch import JaxBatch, Keyed, MujocoBatch, merge
+from saute.envs.task import Task
 
 __all__ = ["GymEnv", "GymVectorEnv"]
 
@@ -28,10 +32,12 @@ class GymEnv(gym.Env):
     def __init__(self, env: Env | Batch, render_mode: str | None = None):
         self._batch = env if isinstance(env, Batch) else JaxBatch(env)
         self.env: Any = self._batch.env
+        self.options = options_of(self.env)
+        """How the environment was sautéed, or None if it was not."""
         self.render_mode = render_mode
         self.observation_space, self.action_space = host_spaces(self.env)
-        self.metadata = {**GymEnv.metadata, "saute": isinstance(self.env, SauteEnv)}
-        self._state: Any = None
+        self.metadata = {**GymEnv.metadata, "saute": self.options is not None}
+        self._state: Keyed | None = None
         self._window: Any = None
         self.overlay: Any = None
         """A function frame → frame that a wrapper may set to draw over what the window shows."""
@@ -49,9 +55,9 @@ class GymEnv(gym.Env):
         if x is not None:
             self._state, obs = self._batch.place(self._state, x[None], everyone)
         self._show()
-        return obs[0], {}
+        return obs[0], {key: value[0] for key, value in budgets(self._state).items()}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: npt.ArrayLike) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self._state is None:
             raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode")
         checked = checked_actions(action, self.action_space.shape)
@@ -59,7 +65,7 @@ class GymEnv(gym.Env):
         self._show()
         cost = step.cost[0]
         info: dict[str, Any] = {"cost": float(cost)} if cost.ndim == 0 else {"costs": cost}
-        info |= {key: value[0] for key, value in books(self._state.state).items()}
+        info |= {key: value[0] for key, value in (budgets(self._state) | outcomes(self._state)).items()}
         return step.obs[0], float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
 
     @property
@@ -112,19 +118,17 @@ class GymVectorEnv(gym.vector.VectorEnv):
             raise ValueError(f"num_envs={num_envs!r} must be a whole number ≥ 1")
         self._batch = env if isinstance(env, Batch) else JaxBatch(env)
         self.env: Any = self._batch.env
+        self.options = options_of(self.env)
+        """How the environments were sautéed, or None if they were not."""
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {
-            **GymEnv.metadata,
-            "autoreset_mode": self.autoreset_mode,
-            "saute": isinstance(self.env, SauteEnv),
-        }
+        self.metadata = {**GymEnv.metadata, "autoreset_mode": self.autoreset_mode, "saute": self.options is not None}
         self.single_observation_space, self.single_action_space = host_spaces(self.env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
-        self._state: Any = None
+        self._state: Keyed | None = None
         self._obs = np.zeros(0)
         self._ended = np.zeros(self.num_envs, bool)
 
@@ -147,16 +151,16 @@ class GymVectorEnv(gym.vector.VectorEnv):
             for rng, s, chosen in zip(self._rngs, seeds, mask, strict=True)
         ]
         if self._state is None or any(s is not None for s in seeds):
-            self._begin(mask, [self._state is None or s is not None for s in seeds])
+            self._state, self._obs = self._begin(mask, [self._state is None or s is not None for s in seeds])
         else:
             self._state, self._obs = self._batch.restart(self._state, self._obs, mask)
         if x is not None:
             self._state, placed = self._batch.place(self._state, x, mask)
             self._obs = np.where(mask[:, None], placed, self._obs)
         self._ended = np.zeros(self.num_envs, bool) if mask.all() else self._ended & ~mask
-        return self._obs.copy(), {}
+        return self._obs.copy(), masked(budgets(self._state), mask)
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
             raise gym.error.ResetNeeded("step was called before reset; call envs.reset() to begin episodes")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
@@ -174,10 +178,11 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._obs = step.obs
         key = "cost" if step.cost.ndim == 1 else "costs"
         info: dict[str, Any] = {key: step.cost, f"_{key}": ~restarted}
-        info |= books(self._state.state)
+        info |= masked(outcomes(self._state), ~restarted)
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
-            info |= self._final(step, key)
+            info |= self._final(self._state, step, key)
             self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
+        info |= masked(budgets(self._state), np.ones(self.num_envs, bool))
         return self._obs.copy(), step.reward, step.terminated, step.truncated, info
 
     @property
@@ -194,49 +199,44 @@ class GymVectorEnv(gym.vector.VectorEnv):
 
         return tuple(draw(task_of(self.env), x) for x in self.state)
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self._batch.close()
 
-    def _begin(self, mask: np.ndarray, seeded: list[bool]) -> None:
+    def _begin(self, mask: np.ndarray, seeded: list[bool]) -> tuple[Keyed, np.ndarray]:
         """Start the random streams of the seeded environments anew, and episodes in all environments of the mask."""
         anew = mask & np.array(seeded)
         seeds = [int(rng.integers(2**63)) if new else 0 for rng, new in zip(self._rngs, anew, strict=True)]
-        fresh, obs = self._batch.begin(seeds)
+        fresh, first = self._batch.begin(seeds)
         if anew.all():
-            self._state, self._obs = fresh, obs
-            return
+            return fresh, first
         if self._state is None:
             raise ValueError("the first reset must begin every environment; call envs.reset() without reset_mask")
-        self._state, self._obs = self._batch.restart(self._state, self._obs, mask & ~anew)
-        self._state = merge(anew, fresh, self._state)
-        self._obs = np.where(anew[:, None], obs, self._obs)
+        state, obs = self._batch.restart(self._state, self._obs, mask & ~anew)
+        return merge(anew, (fresh, first), (state, obs))
 
-    def _restarted(self, before: Any, step: Step, mask: np.ndarray) -> tuple[Any, Step]:
+    def _restarted(self, before: Keyed, step: Step, mask: np.ndarray) -> tuple[Keyed, Step]:
         """Where an episode had ended, ignore the action and begin the next one."""
         state, obs = self._batch.restart(merge(mask, before, self._state), step.obs, mask)
-        zero = np.zeros(self.num_envs, bool)
-        nothing = np.zeros_like(step.cost)
-        chosen = mask.reshape(-1, *(1,) * (step.cost.ndim - 1))
         return state, Step(
             state=None,
             obs=obs,
             reward=np.where(mask, 0.0, step.reward),
-            cost=np.where(chosen, nothing, step.cost),
-            terminated=np.where(mask, zero, step.terminated),
-            truncated=np.where(mask, zero, step.truncated),
+            cost=np.where(along(mask, step.cost), 0.0, step.cost),
+            terminated=step.terminated & ~mask,
+            truncated=step.truncated & ~mask,
         )
 
-    def _final(self, step: Step, key: str) -> dict[str, Any]:
+    def _final(self, state: Keyed, step: Step, key: str) -> dict[str, Any]:
         """The last observation and cost of the episodes that ended, in the form that Gymnasium gives them."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(self._ended):
             final_obs[env] = step.obs[env].copy()
         ended = self._ended.copy()
-        final_info = {key: step.cost.copy(), f"_{key}": ended.copy()}
+        final_info = masked({key: step.cost.copy(), **budgets(state), **outcomes(state)}, ended.copy())
         return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
 
 
-def task_of(env: Any) -> Any:
+def task_of(env: Env) -> Task:
     """The task of an environment, sautéed or not."""
     inner = env.env if isinstance(env, SauteEnv) else env
     if not hasattr(inner, "task"):
@@ -244,20 +244,34 @@ def task_of(env: Any) -> Any:
     return inner.task
 
 
-def books(state: Any) -> dict[str, Any]:
-    """What a sautéed state knows beyond the step itself, under the names that the wrappers use."""
-    if not isinstance(state, Sauted):
-        return {}
-    return {"remaining": state.remaining.copy(), "task_reward": state.task_reward.copy(), "violated": state.violated.copy()}
+def options_of(env: Env) -> Options | None:
+    """How an environment was sautéed, or None if it was not."""
+    return env.options if isinstance(env, SauteEnv) else None
 
 
-def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Box]:
+def budgets(batch: Keyed) -> dict[str, np.ndarray]:
+    """The remaining budgets of sautéed states, under the name that the wrappers use."""
+    return {"remaining": batch.state.remaining.copy()} if isinstance(batch.state, Sauted) else {}
+
+
+def outcomes(batch: Keyed) -> dict[str, np.ndarray]:
+    """What sautéed states know of the last step, under the names that the wrappers use."""
+    state = batch.state
+    return {"task_reward": state.task_reward.copy(), "violated": state.violated.copy()} if isinstance(state, Sauted) else {}
+
+
+def masked(entries: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
+    """Entries of an info, each with Gymnasium's mask of the environments that it is about."""
+    return entries | {f"_{key}": mask for key in entries}
+
+
+def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Space[Any]]:
     """Observation space in the host's float64, and the action space."""
     box = env.observation_space
     return spaces.Box(box.low.astype(np.float64), box.high.astype(np.float64), dtype=np.float64), env.action_space
 
 
-def checked_actions(actions: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+def checked_actions(actions: npt.ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
     """The actions as float64 if they have the right shape and are finite; tasks clip them to ±1 themselves."""
     try:
         array = np.asarray(actions, dtype=np.float64)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any
+import reprlib
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from saute.core.tables import columns
 from saute.evidence.stats import Interval, as_seeds, bootstrap, check_share, cvar, quantile_bound, upper_bound
 
 __all__ = ["Certificate", "Sample", "certify"]
@@ -22,7 +25,7 @@ class Sample:
     episodes: int
     violations: int
     bound: float
-    """Upper bound on P(cost > budget)."""
+    """Upper bound on P(violation)."""
     mean: float
     cvar: float
     """Mean of the worst 1 % of the costs."""
@@ -31,7 +34,7 @@ class Sample:
     """Upper bound on the cost that 90 % of all episodes keep; None if there are too few episodes to tell."""
     q99: float | None
     budget_use: float
-    """Mean cost over budget."""
+    """Mean of cost / budget."""
     task_return: Interval | None
     """Interquartile mean of the returns with its bootstrap interval, if returns were given."""
 
@@ -40,7 +43,8 @@ class Sample:
 class Certificate:
     """Bounds that hold, each by itself, with the given confidence; `text()` to read, `json()` for machines."""
 
-    budget: float
+    budget: float | None
+    """None if every episode had its own."""
     confidence: float
     pooled: Sample
     seeds: tuple[Sample, ...]
@@ -75,54 +79,53 @@ class Certificate:
     def table(self) -> str:
         """Every seed and all of them pooled, in columns."""
         heads = ["", "episodes", "violated", "P(violation) ≤", "mean", "CVaR 1 %", "worst", "90 % of costs ≤", "99 % ≤", "used"]
-        several = len(self.seeds) > 1
-        rows = [heads, *(_cells(sample) for sample in (*self.seeds, *([self.pooled] if several else [])))]
-        if self.pooled.task_return is not None:
-            rows[0].append("return, IQM")
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = (
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-            for row in rows
-        )
-        return "\n".join(line.rstrip() for line in lines)
+        heads += ["return, IQM"] if self.pooled.task_return is not None else []
+        shown = (*self.seeds, self.pooled) if len(self.seeds) > 1 else self.seeds
+        return columns([heads, *map(_cells, shown)], right=range(1, len(heads)))
 
     def text(self) -> str:
         """A readable report."""
-        title = f"Safety certificate for a budget of {self.budget:g} per episode"
-        return "\n\n".join([title, f"{self.statement}.", self.table(), "\n".join(self.notes)])
+        budget = "every episode and its own budget" if self.budget is None else f"a budget of {self.budget:g} per episode"
+        return "\n\n".join([f"Safety certificate for {budget}", f"{self.statement}.", self.table(), "\n".join(self.notes)])
 
-    def json(self, **extra: Any) -> str:
+    def json(self, **extra: object) -> str:
         """Everything as JSON, after any extra entries; null where something is not known."""
         content = {"statement": self.statement, **dataclasses.asdict(self), "notes": self.notes}
         return json.dumps(_plain({**extra, **content}), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def certify(costs: Any, budget: float, *, returns: Any = None, confidence: float = 0.95, seed: int = 0) -> Certificate:
+def certify(
+    costs: ArrayLike,
+    budget: ArrayLike,
+    *,
+    violated: ArrayLike | None = None,
+    returns: ArrayLike | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Certificate:
     """What the costs of whole episodes say about a budget, for each seed and for all of them together.
 
     Costs, and returns if given, are sums over episodes: (episodes,) of one policy, (seeds, episodes), or a list with one array
-    per seed. An episode violates if its cost is above the budget; to spend exactly all of it is allowed.
+    per seed. The budget is one number, or that of each episode in the same shape. An episode violates if its cost is above its
+    budget; to spend exactly all of it is allowed. Where the costs alone do not tell, since they are discounted, say, pass as
+    `violated` what each episode's own remaining budget said: it decides, and the costs are only described.
 
     Example:
         >>> from saute.evidence.certificate import certify
         >>> certify([20.0] * 500, budget=30.0).statement
         '0 of 500 episodes violated, so P(violation) ≤ 0.597 % at 95 % confidence'
     """
-    if isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0.0 < budget < math.inf:
-        raise ValueError(f"budget={budget!r} must be one positive, finite number; certify each constraint by itself")
     check_share(confidence, "confidence")
     paid = as_seeds(costs, "costs")
     for i, row in enumerate(paid):
         if row.min() < 0.0:
             raise ValueError(f"costs: episode {row.argmin()} of seed {i} is {row.min()}; safety costs are ≥ 0, check the sign")
-    earned = None if returns is None else as_seeds(returns, "returns")
-    if earned is not None and [row.size for row in earned] != [row.size for row in paid]:
-        have, want = ([row.size for row in rows] for rows in (earned, paid))
-        raise ValueError(f"returns have {have} episodes per seed and costs have {want}; pass both of the same episodes")
+    limits = _limits(budget, paid)
+    broken = [row > limit for row, limit in zip(paid, limits, strict=True)] if violated is None else _flags(violated, paid)
+    earned = None if returns is None else _alike(as_seeds(returns, "returns"), paid, "returns")
 
     def sample(name: str, chosen: slice) -> Sample:
-        part = np.concatenate(paid[chosen])
-        violations = int((part > budget).sum())
+        part, violations = np.concatenate(paid[chosen]), int(np.concatenate(broken[chosen]).sum())
         return Sample(
             name=name,
             episodes=part.size,
@@ -133,13 +136,45 @@ def certify(costs: Any, budget: float, *, returns: Any = None, confidence: float
             worst=float(part.max()),
             q90=quantile_bound(part, 0.90, confidence),
             q99=quantile_bound(part, 0.99, confidence),
-            budget_use=float(part.mean() / budget),
+            budget_use=float((part / np.concatenate(limits[chosen])).mean()),
             task_return=None if earned is None else bootstrap(earned[chosen], confidence=confidence, seed=seed),
         )
 
     seeds = [sample(f"seed {i}", slice(i, i + 1)) for i in range(len(paid))]
     pooled = sample("pooled", slice(None)) if len(seeds) > 1 else dataclasses.replace(seeds[0], name="pooled")
-    return Certificate(float(budget), float(confidence), pooled, tuple(seeds))
+    common = None if isinstance(budget, list | tuple | np.ndarray) else float(limits[0][0])
+    return Certificate(common, float(confidence), pooled, tuple(seeds))
+
+
+def _limits(budget: ArrayLike, paid: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The budget of every episode of every seed."""
+    if isinstance(budget, list | tuple | np.ndarray):
+        limits = _alike(as_seeds(budget, "budget"), paid, "budget")
+        if all((row > 0.0).all() for row in limits):
+            return limits
+    elif isinstance(budget, int | float | np.number) and not isinstance(budget, bool) and 0.0 < budget < math.inf:
+        return [np.full(row.size, float(budget)) for row in paid]
+    shown = reprlib.repr(budget)
+    raise ValueError(
+        f"budget={shown} must be positive and finite: one number, or one per episode; certify constraints one by one"
+    )
+
+
+def _flags(violated: ArrayLike, paid: Sequence[np.ndarray]) -> list[NDArray[np.bool_]]:
+    rows = _alike(as_seeds(violated, "violated"), paid, "violated")
+    for i, part in enumerate(violated):  # type: ignore[arg-type]
+        if np.asarray(part).dtype != np.bool_:
+            shown = reprlib.repr(part)
+            raise ValueError(f"violated[{i}]={shown} is not True or False; pass one bool per episode, as costs > budget does")
+    return [row > 0.0 for row in rows]
+
+
+def _alike(rows: list[np.ndarray], paid: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+    """The rows themselves, if they have as many episodes of every seed as there are costs."""
+    have, want = [row.size for row in rows], [row.size for row in paid]
+    if have != want:
+        raise ValueError(f"{name} has {have} episodes per seed and costs have {want}; pass both of the same episodes")
+    return rows
 
 
 def _cells(sample: Sample) -> list[str]:
@@ -154,7 +189,7 @@ def _cells(sample: Sample) -> list[str]:
     return cells
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The same with named tuples as dicts, and null for numbers that JSON does not have."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())

@@ -6,10 +6,11 @@ import itertools
 import os
 import pathlib
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from saute.evidence.stats import as_seeds
 
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "box_plot", "cost_distribution", "save", "training_curves", "trajectories"]
+__all__ = ["FORMATS", "box_plot", "cost_distribution", "panels", "save", "styles", "training_curves"]
 
-Groups = Mapping[str, tuple[Any, Any]]
+Groups = Mapping[str, tuple[ArrayLike, ArrayLike]]
 """Name → (returns, costs) of the same episodes, as (episodes,), (seeds, episodes) or one array per seed."""
-Metrics = Sequence[Sequence[Mapping[str, float]]]
-"""Epochs → seeds → numbers by name."""
+Metrics = Sequence[Sequence[Mapping[str, float | None]]]
+"""Epochs → seeds → numbers by name; NaN or None where no episode ended."""
+Line = str | tuple[int, tuple[int, ...]]
+Content = TypeVar("Content")
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 """Okabe & Ito (2008): told apart by everyone; the styles tell them apart in print without colours."""
-LINES = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (9, 2)))
+LINES: tuple[Line, ...] = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (9, 2)))
 """Plain dashes are the budget's."""
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "oo")
 FORMATS = (".png", ".svg", ".pdf")
@@ -39,9 +42,9 @@ CURVES = {
 """Metric → panel: what the paper shows of training."""
 
 
-def box_plot(groups: Groups, budget: float | None = None, *, title: str = "") -> Figure:
+def box_plot(groups: Groups, budget: float | None = None) -> Figure:
     """Returns and costs: quartiles, whiskers to the last episode within 1.5 interquartile ranges, outliers, mean as a dot."""
-    figure, axes = _panels(2, max(3.2, 0.8 * len(_filled(groups))), title)
+    figure, axes = panels(2, max(3.2, 0.8 * len(_filled(groups))))
     for column, (axis, name) in enumerate(zip(axes, ("task return", "episode cost"), strict=True)):
         data = [np.concatenate(as_seeds(pair[column], f"{name} of {group}")) for group, pair in groups.items()]
         drawn = axis.boxplot(
@@ -65,16 +68,13 @@ def box_plot(groups: Groups, budget: float | None = None, *, title: str = "") ->
 
 
 def training_curves(
-    runs: Mapping[str, Metrics],
-    budget: float | None = None,
-    *,
-    steps_per_epoch: Mapping[str, int] | None = None,
-    title: str = "",
+    runs: Mapping[str, Metrics], budget: float | None = None, *, steps_per_epoch: Mapping[str, int] | None = None
 ) -> Figure:
     """Mean return, mean cost, largest cost and cost rate of every epoch: the mean over seeds, in a band from least to greatest.
 
     The cost rate is the cumulative training cost per step times the horizon (Ray et al. 2019); a panel whose metric is missing
-    in one of the runs is left out. Given the steps of an epoch, of each run, its curves are over the steps of a seed.
+    in one of the runs is left out. A seed without a number in an epoch does not count there, and a curve has a gap where none
+    has one. Given the steps of an epoch, of each run, its curves are over the steps of a seed.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -82,15 +82,10 @@ def training_curves(
     shown = [metric for metric in CURVES if all(table[metric] is not None for table in tables.values())]
     if not shown:
         raise ValueError(f"the runs share none of the metrics {', '.join(CURVES)}; pass what training wrote to metrics.jsonl")
-    figure, axes = _panels(len(shown), 3.2, title)
+    figure, axes = panels(len(shown), 3.2)
     for axis, metric in zip(axes, shown, strict=True):
-        for (name, table), (colour, line) in zip(tables.items(), _styles(), strict=False):
-            values: Any = table[metric]
-            x = np.arange(1, len(values) + 1) * (1 if steps_per_epoch is None else steps_per_epoch[name])
-            seeds = values.shape[1]
-            label = f"{name} (mean and min–max of {seeds} seeds)" if seeds > 1 else f"{name} (1 seed)"
-            axis.plot(x, values.mean(1), color=colour, linestyle=line, label=label)
-            axis.fill_between(x, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
+        for (name, table), (colour, line) in zip(tables.items(), styles(), strict=False):
+            _curve(axis, name, table[metric], 1 if steps_per_epoch is None else steps_per_epoch[name], colour, line)
         axis.set(xlabel="epoch" if steps_per_epoch is None else "steps of each seed", ylabel=CURVES[metric])
         if steps_per_epoch is not None:
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -100,12 +95,12 @@ def training_curves(
     return figure
 
 
-def cost_distribution(groups: Groups, budget: float | None = None, *, title: str = "") -> Figure:
+def cost_distribution(groups: Groups, budget: float | None = None) -> Figure:
     """Costs of all episodes of each group, as a histogram and as the share of episodes that kept a cost or less."""
     costs = {name: np.concatenate(as_seeds(pair[1], f"costs of {name}")) for name, pair in _filled(groups).items()}
-    figure, (left, right) = _panels(2, 4.0, title)
+    figure, (left, right) = panels(2, 4.0)
     bins = np.histogram_bin_edges(np.concatenate([*costs.values()]), 30)
-    for (name, paid), (colour, line) in zip(costs.items(), _styles(), strict=False):
+    for (name, paid), (colour, line) in zip(costs.items(), styles(), strict=False):
         share = np.full(paid.size, 1 / paid.size)
         left.hist(paid, list(bins), weights=share, histtype="step", color=colour, linestyle=line, linewidth=1.4)
         right.ecdf(paid, color=colour, linestyle=line, label=name)
@@ -114,46 +109,6 @@ def cost_distribution(groups: Groups, budget: float | None = None, *, title: str
     for axis in (left, right):
         _budget_line(axis, budget, vertical=True)
     _legend(figure, right)
-    return figure
-
-
-def trajectories(
-    states: Sequence[Any],
-    remaining: Sequence[Any],
-    budget: float,
-    *,
-    labels: tuple[str, str] = ("angle", "velocity"),
-    period: float | None = None,
-    title: str = "",
-) -> Figure:
-    """Paths (time, 2) in the phase plane, coloured by the remaining budgets (time,); overspent parts are dotted and black.
-
-    With a period, say 2π for an angle, the jump of the first coordinate from one end of its range to the other is not drawn.
-    """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import Normalize
-
-    if not budget > 0.0 or len(states) == 0 or len(states) != len(remaining):
-        raise ValueError(
-            f"{len(states)} paths, {len(remaining)} budgets, budget={budget!r}; pass as many of each, and budget > 0"
-        )
-    figure, (axis,) = _panels(1, 5.0, title)
-    scale = Normalize(0.0, budget)
-    for i, (path, left) in enumerate(zip(map(np.asarray, states), map(np.asarray, remaining), strict=True)):
-        if path.ndim != 2 or path.shape[1] != 2 or left.shape != path.shape[:1]:
-            raise ValueError(f"path {i} has shape {path.shape} with budgets {left.shape}; pass (time, 2) and (time,)")
-        segments, level = np.stack([path[:-1], path[1:]], axis=1), left[1:]
-        whole = np.abs(np.diff(path[:, 0])) < (np.inf if period is None else period / 2)
-        kept, overspent = whole & (level >= 0), whole & (level < 0)
-        lines = LineCollection(list(segments[kept]), norm=scale, cmap="cividis", linewidths=1.6)
-        lines.set_array(level[kept])
-        axis.add_collection(lines)
-        axis.add_collection(LineCollection(list(segments[overspent]), colors="black", linestyles=":", linewidths=1.6))
-        axis.plot(*path[0], "o", color="black", markersize=4)
-    axis.autoscale_view()
-    axis.set(xlabel=labels[0], ylabel=labels[1])
-    figure.colorbar(ScalarMappable(scale, "cividis"), ax=axis, label="remaining budget (overspent: dotted)")
     return figure
 
 
@@ -176,7 +131,8 @@ def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _panels(count: int, width: float, title: str) -> tuple[Figure, Sequence[Axes]]:
+def panels(count: int, width: float) -> tuple[Figure, Sequence[Axes]]:
+    """An empty figure with panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(count * width, 3.4 if count > 1 else 4.0), layout="constrained")
@@ -185,14 +141,23 @@ def _panels(count: int, width: float, title: str) -> tuple[Figure, Sequence[Axes
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
         axis.set_axisbelow(True)
-    if title:
-        figure.suptitle(title)
     return figure, axes
 
 
-def _styles() -> Any:
+def styles() -> Iterator[tuple[str, Line]]:
     """Colours and line styles, in pairs that do not come again soon."""
     return zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)
+
+
+def _curve(axis: Axes, name: str, values: np.ma.MaskedArray | None, steps: int, colour: str, line: Line) -> None:
+    if values is None:
+        return
+    epochs, seeds = values.shape
+    x = steps * np.arange(1, epochs + 1)
+    label = f"{name} (mean and min–max of {seeds} seeds)" if seeds > 1 else f"{name} (1 seed)"
+    mean, least, greatest = (of_seeds.filled(np.nan) for of_seeds in (values.mean(1), values.min(1), values.max(1)))
+    axis.plot(x, mean, color=colour, linestyle=line, label=label)
+    axis.fill_between(x, least, greatest, color=colour, alpha=0.2, linewidth=0)
 
 
 def _budget_line(axis: Axes, budget: float | None, vertical: bool = False) -> None:
@@ -206,14 +171,14 @@ def _legend(figure: Figure, axis: Axes) -> None:
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
 
 
-def _filled(named: Mapping[str, Any]) -> Mapping[str, Any]:
+def _filled(named: Mapping[str, Content]) -> Mapping[str, Content]:
     if not named:
         raise ValueError("there is nothing to draw; pass at least one named group")
     return named
 
 
-def _table(epochs: Metrics, metric: str, name: str) -> np.ndarray | None:
-    """Numbers (epoch, seed), or None if some epoch lacks the metric."""
+def _table(epochs: Metrics, metric: str, name: str) -> np.ma.MaskedArray | None:
+    """Numbers (epoch, seed), masked where there is none, or None if some epoch lacks the metric."""
     if len(epochs) == 0:
         raise ValueError(f"{name} has no epochs; train it first")
     uneven = [epoch for epoch, seeds in enumerate(epochs) if len(seeds) != len(epochs[0]) or not seeds]
@@ -224,4 +189,4 @@ def _table(epochs: Metrics, metric: str, name: str) -> np.ndarray | None:
         )
     if not all(metric in seed for seeds in epochs for seed in seeds):
         return None
-    return np.array([[seed[metric] for seed in seeds] for seeds in epochs], np.float64)
+    return np.ma.masked_invalid(np.array([[seed[metric] for seed in seeds] for seeds in epochs], np.float64))

@@ -1,143 +1,348 @@
-"""The only step and the only reset of training: one body for JAX-native environments, one for Gymnasium's."""
+"""The only loop of training: learners act, environments step, whole episodes are counted; one body compiled, one on the host.
+
+Both bodies use the same keys and give the same rows, so a learner is written once and runs on every task.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from saute.core.native import Sauted
-from saute.core.protocol import Env, Episodes, Step, Transition
+from saute.core.machine import cores
+from saute.core.masks import along
+from saute.core.options import Options
+from saute.core.protocol import Env, Episodes, Transition
 from saute.envs.from_gym import HostEnvs
+from saute.learn.agent import Acted, Actor, Agent, Memory, Metrics, Settings, State, fills
+from saute.learn.stream import Stream, advance, advance_on_host, begin, begin_on_host
 
-__all__ = ["Stream", "advance", "advance_host", "begin", "begin_host", "collect", "collect_host", "task_reward"]
+__all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "summary", "window_of"]
 
-Act = Callable[[Any, PRNGKeyArray], tuple[Any, Any]]
-"""(observations, key) → (actions, extras), for a batch of environments."""
-
-
-class Stream(NamedTuple):
-    """Where a batch of environments is: states, observations, and the sums of the running episodes."""
-
-    state: Any
-    obs: Float[Any, "env obs"]
-    totals: Episodes
+T = TypeVar("T")
+LOOK = 1000
+"""Most steps of each environment in which a learner looks around before training; on the host, a tenth of them."""
 
 
-def begin(env: Env, key: PRNGKeyArray, num_envs: int) -> Stream:
-    """Fresh episodes."""
-    keys = jax.random.split(key, num_envs)
-    state, obs = jax.vmap(env.reset)(keys)
-    action = jnp.asarray(np.zeros((num_envs, *(env.action_space.shape or ())), env.action_space.dtype))
-    cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, action, keys).cost)
-    return Stream(state, obs, _zeros(num_envs, jnp.zeros(cost.shape, cost.dtype)))
+class Window(NamedTuple):
+    """What an epoch sees of its environments.
 
-
-def advance(
-    env: Env, stream: Stream, action: Any, step_key: PRNGKeyArray, reset_key: PRNGKeyArray
-) -> tuple[Stream, Step, Episodes]:
-    """One step of all; an episode that ends is followed by the next one, but `Step` still has its own last observation."""
-    num_envs = len(stream.obs)
-    step = jax.vmap(env.step)(stream.state, action, jax.random.split(step_key, num_envs))
-    totals = _add(stream.totals, step, task_reward(step))
-
-    def restarted() -> tuple[Any, Any]:
-        fresh = jax.vmap(env.reset)(jax.random.split(reset_key, num_envs))
-        return jax.tree.map(lambda new, old: _select(totals.ended, new, old), fresh, (step.state, step.obs))
-
-    # Most steps end no episode, and drawing starts that nobody needs would take longer than the physics.
-    state, obs = jax.lax.cond(totals.ended.any(), restarted, lambda: (step.state, step.obs))
-    return Stream(state, obs, _clear(totals)), step, totals
-
-
-def collect(env: Env, act: Act, key: PRNGKeyArray, num_envs: int, steps: int) -> tuple[Transition, Episodes]:
-    """Steps × environments of fresh episodes, as one `lax.scan`."""
-    start, key = jax.random.split(key)
-
-    def one(stream: Stream, key: PRNGKeyArray) -> tuple[Stream, tuple[Transition, Episodes]]:
-        act_key, step_key, reset_key = jax.random.split(key, 3)
-        action, extras = act(stream.obs, act_key)
-        following, step, totals = advance(env, stream, action, step_key, reset_key)
-        moved = Transition(stream.obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
-        return following, (moved, totals)
-
-    return jax.lax.scan(one, begin(env, start, num_envs), jax.random.split(key, steps))[1]
-
-
-def collect_host(envs: HostEnvs, act: Act, key: PRNGKeyArray, steps: int) -> tuple[Transition, Episodes]:
-    """The same from Gymnasium environments, which we reset ourselves, after the transition has been recorded.
-
-    Several keys are those of several seeds side by side, each of which has an equal part of the environments, in turn; `act` is
-    given the observations of all and a key each.
+    If it is long enough for every episode, each epoch begins anew, and the first episode of every environment counts. If not,
+    episodes go on from epoch to epoch, and each counts when it ends. Either way its length does not change the chance of an
+    episode to be counted; counting all that end in a window that begins anew would prefer the short ones.
     """
-    start, act_keys = _host_keys(key, steps)
-    stream, rows = begin_host(envs, start), []
-    for act_key in act_keys:
-        action, extras = act(stream.obs, act_key)
-        following, step, totals = advance_host(envs, stream, action)
-        moved = Transition(stream.obs, action, step.reward, step.cost, step.obs, step.terminated, step.truncated, extras)
-        rows.append(jax.tree.map(np.asarray, (moved, totals)))
-        stream = following
-    return jax.tree.map(lambda *column: np.stack(column), *rows)
+
+    num_envs: int
+    """Environments of one seed."""
+    steps: int
+    """Steps of each."""
+    fresh: bool
+    """Whether every epoch begins anew."""
+
+
+def window_of(settings: Settings, env: Env | HostEnvs) -> Window:
+    """How many environments make how many steps; JAX-native ones by default as many as whole episodes fit into an epoch."""
+    if isinstance(env, HostEnvs):
+        count = env.num_envs // env.seeds
+    else:
+        count = settings.num_envs or max(1, settings.steps_per_epoch // env.horizon)
+    steps = max(1, settings.steps_per_epoch // count)
+    return Window(count, steps, env.horizon is not None and steps >= env.horizon)
+
+
+class Training(NamedTuple):
+    """One seed between two epochs: its learner and, if episodes go on from epoch to epoch, where its environments are."""
+
+    state: State
+    stream: Stream | tuple[()] = ()
+
+
+class Drive(NamedTuple):
+    """A training that can be called: `first` makes the seeds, `epoch` trains each of them once."""
+
+    first: Callable[[Sequence[PRNGKeyArray]], list[Any]]
+    epoch: Callable[[Sequence[Any], Sequence[PRNGKeyArray]], list[tuple[Any, dict[str, Any]]]]
+    export: Callable[[Any], PyTree]
+    """Parameters of the policy of a seed."""
+    each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+    """`map` over the seeds, on as many cores as that pays for."""
+
+
+def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> Drive:
+    """Training of an agent in an environment.
+
+    The ledger has the budget and the discount by which violations are counted where the environment is not sautéed; one that is
+    carries its own. Without a ledger there is nothing to violate, and no number says that nothing was.
+    """
+    if isinstance(env, HostEnvs):
+        body = _OnHost(agent, env, ledger)
+        each: Any = lambda function, seeds: list(map(function, seeds))  # noqa: E731
+        return Drive(body.first, body.epoch, lambda training: agent.export(training.state), each)
+    return _compiled(agent, env, ledger)
+
+
+def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True) -> Callable[..., Any]:
+    """(state, stream, keys of the steps) → (state, stream, (rows, episodes, numbers)), every step one entry, as one scan."""
+    blank = agent.memory(window.num_envs)
+
+    def one(carry: tuple[State, Stream], key: PRNGKeyArray) -> Any:
+        state, stream = carry
+        act_key, step_key, reset_key, observe_key = jax.random.split(key, 4)
+        acted = agent.act(state, stream.memory, stream.obs, act_key)
+        stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh)
+        state, metrics = agent.observe(state, moved, observe_key)
+        return (state, stream), (moved if rows else None, episodes, _seen(moved, metrics))
+
+    def run(state: State, stream: Stream, keys: Key[Array, " step"]) -> Any:
+        (state, stream), seen = jax.lax.scan(one, (state, stream), keys)
+        return state, stream, seen
+
+    return run
+
+
+def _compiled(agent: Agent, env: Env, ledger: Options | None) -> Drive:
+    window, learns = window_of(agent.settings, env), fills(agent.learn)
+    run, pool = rollout(agent, env, window, ledger, learns), ThreadPoolExecutor(cores())
+    started = functools.partial(begin, env, count=window.num_envs, memory=agent.memory(window.num_envs), ledger=ledger)
+
+    def first(key: PRNGKeyArray) -> Training:
+        state = agent.init(key)
+        if fills(agent.prepare):
+            looking = Window(50, min(env.horizon, LOOK), True)
+            start_key, steps_key = jax.random.split(jax.random.fold_in(key, 1))
+            stream = begin(env, start_key, looking.num_envs, agent.memory(looking.num_envs))
+            moved = rollout(agent, env, looking)(state, stream, jax.random.split(steps_key, looking.steps))[2][0]
+            state, _ = agent.prepare(state, moved.obs)
+        return Training(state, () if window.fresh else started(jax.random.fold_in(key, 2)))
+
+    def epoch(training: Training, key: PRNGKeyArray) -> tuple[Training, Metrics]:
+        start_key, key, begin_key, learn_key = jax.random.split(key, 4)
+        state, begun = agent.begin(training.state, begin_key)
+        stream = started(start_key) if window.fresh else training.stream
+        state, stream, seen = run(state, stream, jax.random.split(key, window.steps))
+        state, numbers = _learned(agent, state, seen, learn_key, ledger)
+        return Training(state, () if window.fresh else stream), begun | numbers
+
+    seed = jax.random.key(0)
+    # Compiled before the threads start, or each of them would compile it.
+    made = jax.jit(first).lower(seed).compile()
+    trained = jax.jit(epoch).lower(jax.eval_shape(first, seed), seed).compile()
+
+    def each(function: Callable[[Any], T], seeds: Sequence[Any]) -> list[T]:
+        return list(pool.map(function, seeds))
+
+    def epochs(seeds: Sequence[Training], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, Metrics]]:
+        return each(lambda one: jax.block_until_ready(trained(*one)), list(zip(seeds, keys, strict=True)))
+
+    return Drive(lambda keys: [made(key) for key in keys], epochs, lambda training: agent.export(training.state), each)
+
+
+def host_steps(
+    envs: HostEnvs,
+    act: Callable[[Memory, np.ndarray, int], Acted],
+    stream: Stream,
+    blank: Memory = (),
+    ledger: Options | None = None,
+    fresh: bool = True,
+) -> Iterator[tuple[Stream, Transition, Episodes]]:
+    """Steps of all environments for ever, the actions from (memory, observations, time)."""
+    for time in itertools.count():
+        acted = act(stream.memory, stream.obs, time)
+        stream, rows, episodes = advance_on_host(envs, stream, acted, blank, ledger, fresh)
+        yield stream, rows, episodes
+
+
+class HostKeys(NamedTuple):
+    """Keys of an epoch of several seeds, drawn as in the compiled body; those of the steps as plain numbers, steps first."""
+
+    start: PRNGKeyArray
+    begin: PRNGKeyArray
+    learn: PRNGKeyArray
+    act: Any
+    observe: Any
 
 
 @functools.partial(jax.jit, static_argnames="steps")
-def _host_keys(key: PRNGKeyArray, steps: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The key of the first reset and those of all actions, drawn as in `collect`; steps come first, then seeds."""
-    if key.ndim:
-        start, keys = jax.vmap(lambda one: _host_keys(one, steps))(key)
-        return start, keys.T
-    start, key = jax.random.split(key)
-    return start, jax.vmap(lambda step_key: jax.random.split(step_key, 3)[0])(jax.random.split(key, steps))
+def _host_keys(keys: Key[Array, " seed"], steps: int) -> HostKeys:
+    def of_seed(key: PRNGKeyArray) -> HostKeys:
+        start, key, begin_key, learn_key = jax.random.split(key, 4)
+        each = jax.vmap(lambda step_key: jax.random.split(step_key, 4))(jax.random.split(key, steps))
+        return HostKeys(start, begin_key, learn_key, *(jax.random.key_data(each[:, i]) for i in (0, 3)))
+
+    return jax.vmap(of_seed, out_axes=HostKeys(0, 0, 0, 1, 1))(keys)  # type: ignore[arg-type]
 
 
-def begin_host(envs: HostEnvs, key: PRNGKeyArray) -> Stream:
-    """Fresh episodes of Gymnasium environments, seeded by the key, or by several for equal parts of them."""
-    firsts = [int(jax.random.randint(one, (), 0, 2**31 - 1)) for one in key.reshape(-1)]
-    obs = envs.reset(
-        firsts[0] if len(firsts) == 1 else [first + i for first in firsts for i in range(envs.num_envs // len(firsts))]
+class _OnHost:
+    """The body for Gymnasium's environments: they step on the host, all else is compiled.
+
+    Seeds take turns with the environments or, if these are for several, stand side by side; the numbers are the same, since
+    each seed's environments and actions have random streams of their own.
+    """
+
+    def __init__(self, agent: Agent, envs: HostEnvs, ledger: Options | None):
+        self.agent, self.envs, self.ledger, self.window = agent, envs, ledger, window_of(agent.settings, envs)
+        self.blank, self.streams = agent.memory(envs.num_envs), dict[int, Stream]()
+        size = self.window.num_envs
+        self.parts = [slice(i * size, (i + 1) * size) for i in range(envs.seeds)]
+        self.act = jax.jit(self._act)
+        # What is donated is written in place, the replay above all.
+        self.begin, self.observe = (jax.jit(one, donate_argnums=0) for one in (agent.begin, self._observe))
+        self.learned = jax.jit(lambda state, seen, key: _learned(agent, state, seen, key, ledger))
+
+    def first(self, keys: Sequence[PRNGKeyArray]) -> list[Training]:
+        if len(keys) != self.envs.seeds and (self.envs.seeds > 1 or not self.window.fresh):
+            raise ValueError(_needs_its_own(self.envs, len(keys), self.window))
+        states = list(map(jax.jit(self.agent.init), keys))
+        if fills(self.agent.prepare):
+            states = [state for group in self._groups(keys) for state in self._prepared(states[group], keys[group])]
+        return list(map(Training, states))
+
+    def epoch(self, seeds: Sequence[Training], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
+        groups = enumerate(self._groups(seeds))
+        return [one for i, group in groups for one in self._together(i, [seed.state for seed in seeds[group]], keys[group])]
+
+    def _together(self, group: int, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
+        """An epoch of the seeds that stand side by side."""
+        drawn, begun = _host_keys(jnp.stack(keys), self.window.steps), [dict[str, Any]() for _ in states]
+        if fills(self.agent.begin) or fills(self.agent.observe):
+            # Copies to be donated: if the epoch is interrupted, the states that came in will be saved.
+            states = [jax.tree.map(jnp.array, state) for state in states]
+        if fills(self.agent.begin):
+            states, begun = map(list, zip(*map(self.begin, states, drawn.begin), strict=True))
+        if self.window.fresh or group not in self.streams:
+            self.streams[group] = self._begun(drawn.start)
+        history, keep = [], fills(self.agent.learn)
+        for stream, seen in self._steps(states, self.streams[group], drawn, self.window.steps, keep):
+            self.streams[group] = stream
+            history.append(seen)
+        trained = []
+        for state, own, key, numbers in zip(states, zip(*history, strict=True), drawn.learn, begun, strict=True):
+            stacked = jax.tree.map(lambda *column: np.stack(column), *own)
+            state, learned = self.learned(state, stacked, key)
+            trained.append((Training(state), numbers | learned))
+        return trained
+
+    def _steps(
+        self, states: list[State], stream: Stream, keys: HostKeys, count: int, keep: bool
+    ) -> Iterator[tuple[Stream, list[Any]]]:
+        """Steps of all, and what each seed sees of them, the rows if they are to be kept; the states in the list change."""
+        act_keys, observe_keys = np.asarray(keys.act), np.asarray(keys.observe)
+
+        def act(memory: Memory, obs: np.ndarray, time: int) -> Acted:
+            return self.act(tuple(states), memory, obs, act_keys[time])
+
+        stepping = host_steps(self.envs, act, stream, self.blank, self.ledger, self.window.fresh)
+        for time, (stream, rows, episodes) in zip(range(count), stepping, strict=False):
+            seen = []
+            for side, part in enumerate(self.parts):
+                own, numbers = _part(rows, part), {}
+                if fills(self.agent.observe):
+                    states[side], numbers = self.observe(states[side], own, observe_keys[time, side])
+                seen.append((own if keep else None, _part(episodes, part), _seen(own, numbers)))
+            yield stream, seen
+
+    def _act(self, states: tuple[State, ...], memory: Memory, obs: Array, keys: Array) -> Acted:
+        own = zip(states, self.parts, keys, strict=True)
+        acted = [
+            self.agent.act(state, _part(memory, part), obs[part], jax.random.wrap_key_data(key)) for state, part, key in own
+        ]
+        return jax.tree.map(lambda *rows: jnp.concatenate(rows), *acted)
+
+    def _observe(self, state: State, rows: Transition, key: Array) -> tuple[State, Metrics]:
+        return self.agent.observe(state, rows, jax.random.wrap_key_data(key))
+
+    def _prepared(self, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[State]:
+        drawn = _host_keys(jnp.stack([jax.random.fold_in(key, 1) for key in keys]), LOOK // 10)
+        stream = self._begun(drawn.start)
+        looking = self._steps(jax.tree.map(jnp.array, states), stream, drawn, LOOK // 10, keep=True)
+        met = [[rows.obs for rows, *_ in seen] for _, seen in looking]
+        own = zip(states, zip(*met, strict=True), strict=True)
+        return [self.agent.prepare(state, jnp.asarray(np.stack(obs)))[0] for state, obs in own]
+
+    def _begun(self, keys: Key[Array, " seed"]) -> Stream:
+        """Fresh episodes; each seed counts the seeds of its environments from a number of its own."""
+        firsts = [int(jax.random.randint(key, (), 0, 2**31 - 1)) for key in keys]
+        seeds = [first + i for first in firsts for i in range(self.window.num_envs)]
+        return begin_on_host(self.envs, firsts[0] if len(firsts) == 1 else seeds, self.blank, self.ledger)
+
+    def _groups(self, seeds: Sequence[Any]) -> list[slice]:
+        return [slice(i, i + self.envs.seeds) for i in range(0, len(seeds), self.envs.seeds)]
+
+
+def _needs_its_own(envs: HostEnvs, seeds: int, window: Window) -> str:
+    if envs.seeds > 1:
+        return f"the environments are for {envs.seeds} seeds side by side, not for {seeds}; make them with HostEnvs(…, seeds=1)"
+    longest = "without a known end" if envs.horizon is None else f"of up to {envs.horizon} steps"
+    return (
+        f"episodes {longest} go on after the {window.steps} steps that an epoch has in each environment, so each of {seeds} "
+        f"seeds needs environments of its own: make {seeds * envs.num_envs} of them with HostEnvs(…, seeds={seeds})"
+        + ("" if envs.horizon is None else f", or set steps_per_epoch to at least {envs.horizon * envs.num_envs}")
     )
-    totals = _zeros(envs.num_envs, np.zeros((envs.num_envs, *envs.cost_shape), np.float32))
-    return Stream(envs.state, obs, jax.tree.map(np.asarray, totals))
 
 
-def advance_host(envs: HostEnvs, stream: Stream, action: Any) -> tuple[Stream, Step, Episodes]:
-    """One step of all, and fresh episodes where one has ended, as in `advance`."""
-    step, earned = envs.step(np.asarray(action))
-    totals = _add(stream.totals, step, earned)
-    if not totals.ended.any():
-        return Stream(step.state, step.obs, totals), step, totals
-    obs = envs.restart(totals.ended)
-    return Stream(envs.state, obs, jax.tree.map(np.asarray, _clear(totals))), step, totals
+def _part(tree: PyTree, part: slice) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[part], tree)
 
 
-def _zeros(num_envs: int, cost: Any) -> Episodes:
-    return Episodes(jnp.zeros(num_envs, bool), jnp.zeros(num_envs, cost.dtype), cost, jnp.zeros(num_envs, jnp.int32))
+def _seen(rows: Transition, metrics: Metrics) -> Metrics:
+    """Numbers of one step of all environments."""
+    xp: Any = np if isinstance(rows.reward, np.ndarray) else jnp
+    finite = xp.isfinite(rows.reward).all() & xp.isfinite(rows.cost).all()
+    return {**metrics, **_named("cost_per_step", rows.cost.mean(0)), "finite": finite}
 
 
-def _add(totals: Episodes, step: Step, earned: Any) -> Episodes:
-    return Episodes(
-        ended=step.terminated | step.truncated,
-        task_return=totals.task_return + earned,
-        cost=totals.cost + step.cost,
-        length=totals.length + 1,
-    )
+def _learned(
+    agent: Agent, state: State, seen: tuple[Any, ...], key: PRNGKeyArray, ledger: Options | None
+) -> tuple[State, Metrics]:
+    """The end of an epoch: what is learned from all of it, and its numbers."""
+    rows, episodes, numbers = seen
+    state, learned = agent.learn(state, rows, episodes, key)
+    finite = numbers["finite"].all() & _finite(agent.vital(state))
+    return state, {
+        **jax.tree.map(_mean_of_known, numbers),
+        **learned,
+        **summary(episodes, ledger is not None),
+        "finite": finite,
+    }
 
 
-def _clear(totals: Episodes) -> Episodes:
-    """Begin counting anew where an episode has ended."""
-    return jax.tree.map(lambda total: _select(totals.ended, jnp.zeros_like(total), total), totals)
+def summary(episodes: Episodes, budgeted: bool) -> Metrics:
+    """What the paper's training curves show: returns of the original reward, mean and worst cost, violations."""
+    counted = episodes.counted
+
+    def mean(values: Array) -> Array:
+        mask = along(counted, values)
+        total = jnp.sum(jnp.where(mask, values, 0.0), axis=(0, 1))
+        return jnp.where(counted.any(), total / jnp.maximum(1, counted.sum()), jnp.nan)
+
+    worst = jnp.max(jnp.where(along(counted, episodes.cost), episodes.cost, -jnp.inf), axis=(0, 1))
+    return {
+        "episodes": counted.sum(),
+        "task_return": mean(episodes.task_return),
+        **_named("cost", mean(episodes.cost)),
+        **_named("worst_cost", jnp.where(counted.any(), worst, jnp.nan)),
+        "violation_rate": mean(episodes.violated.astype(jnp.float32)) if budgeted else jnp.full((), jnp.nan),
+        "length": mean(episodes.length.astype(jnp.float32)),
+    }
 
 
-def _select(mask: Any, new: Any, old: Any) -> Any:
-    return jnp.where(mask.reshape(-1, *(1,) * (jnp.ndim(new) - 1)), new, old)
+def _named(name: str, values: Float[Any, "*constraint"]) -> Metrics:
+    """One number by its name, or several of them, one per constraint, as name_0, name_1 and so on."""
+    return {name: values} if values.ndim == 0 else {f"{name}_{i}": values[i] for i in range(len(values))}
 
 
-def task_reward(step: Step) -> Any:
-    """The reward before shaping."""
-    return step.state.task_reward if isinstance(step.state, Sauted) else step.reward
+def _mean_of_known(values: Array) -> Array:
+    """Mean over the steps at which there was a number; NaN if there was none."""
+    known = ~jnp.isnan(values)
+    return jnp.where(known.any(), jnp.sum(jnp.where(known, values, 0.0)) / jnp.maximum(1, known.sum()), jnp.nan)
+
+
+def _finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

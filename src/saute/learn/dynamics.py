@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from gymnasium import spaces
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from saute import budget as B
-from saute.core.native import Sauted, SauteEnv
+from saute.core.native import Sauted, SauteEnv, begun
 from saute.core.options import Options
-from saute.core.protocol import Env, Step
+from saute.core.protocol import Env, Step, Transition
 from saute.learn.ensemble import Ensemble, Parameters
 
-__all__ = ["Imagined", "LearnedBudget", "ModelEnv", "imagination", "imagined", "model_env"]
+__all__ = ["Imagined", "LearnedBudget", "ModelEnv", "imagination", "imagined", "model_env", "unknown_ends"]
 
 
 class Imagined(NamedTuple):
@@ -89,7 +89,8 @@ class LearnedBudget:
         z = step.obs[-self.options.constraints :].reshape(self.options.budget_shape)
         is_safe = jnp.all(B.safe(z))
         reward = B.shape(step.reward, is_safe, self.options.unsafe_reward) if self.options.shape else step.reward
-        return step._replace(state=Sauted(step.state, z * self.options.reference, step.reward, ~is_safe), reward=reward)
+        sauted = Sauted(step.state, z * self.options.reference, jnp.zeros_like(z), step.reward, ~is_safe)
+        return step._replace(state=sauted, reward=reward)
 
 
 def model_env(ensemble: Ensemble, parameters: Parameters, env: Env) -> ModelEnv:
@@ -109,11 +110,22 @@ def imagination(
     return LearnedBudget(model, options) if ensemble.learned_budget else SauteEnv(model, options)
 
 
-def imagined(env: ModelEnv | SauteEnv | LearnedBudget, obs: Array, remaining: Any) -> Any:
+def unknown_ends(rows: Transition, ensemble: Ensemble, options: Options | None) -> Float[Array, ""]:
+    """How many episodes terminated although a model that was never told when they end imagines them to go on.
+
+    Imagination knows the end that `terminate=True` puts to a violated episode, unless it predicts the budget.
+    """
+    ended = rows.terminated
+    if options is not None and options.terminate and not ensemble.learned_budget:
+        ended = ended & B.safe(rows.next_remaining).reshape(len(ended), -1).all(1)
+    return jnp.sum(ended).astype(jnp.float32) if ensemble.known.terminated is None else jnp.zeros(())
+
+
+def imagined(env: ModelEnv | SauteEnv | LearnedBudget, obs: Array, remaining: Array | None) -> PyTree:
     """The state in which imagination begins at an observation of the bare environment, with a remaining budget if sautéed."""
     clock, member = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
     if isinstance(env, ModelEnv):
         return Imagined(obs, clock, member)
     if isinstance(env, LearnedBudget):
         obs = jnp.concatenate([obs, jnp.atleast_1d(B.observe(remaining, env.options.reference)).astype(obs.dtype)])
-    return Sauted(Imagined(obs, clock, member), remaining, jnp.zeros((), obs.dtype), jnp.zeros((), bool))
+    return begun(Imagined(obs, clock, member), remaining, obs.dtype)

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from saute.core.masks import along
 from saute.core.options import Options
+from saute.learn.agent import Metrics
 from saute.learn.nets import MLP, Normaliser, init_mlp, mlp
 from saute.learn.replay import Replay, Rows, sauted
 
@@ -36,21 +38,21 @@ class ModelSettings:
     batch: int = 128
     """Rows of a gradient step, of each member its own."""
     rate: float = 2e-3
-    heed: float = 0.5
+    beta: float = 0.5
     """β of β-NLL (Seitzer et al. 2022); at 0, the plain likelihood, rare costs pass for noise and are never learned."""
     held_out: int = 10
     """Every how many-th row is held out; a row stays on its side of the split as long as it is stored."""
     steps: int = 50
-    """Gradient steps between two looks at the held-out error."""
+    """Gradient steps of a round, after which the held-out error is measured."""
     patience: int = 5
-    """Looks without an improvement by 1 % of any member, after which fitting stops."""
-    looks: int = 10
-    """Looks after which fitting stops in any case."""
+    """Rounds without an improvement by 1 % of any member, after which fitting stops."""
+    rounds: int = 10
+    """Rounds after which fitting stops in any case."""
 
     def __post_init__(self) -> None:
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"hidden={self.hidden} of the dynamics model needs at least one layer, each of at least one unit")
-        for name in ("members", "elites", "batch", "steps", "patience", "looks"):
+        for name in ("members", "elites", "batch", "steps", "patience", "rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} of the dynamics model must be at least 1")
         if self.elites > self.members:
@@ -84,7 +86,7 @@ class Parameters(NamedTuple):
     outputs: Normaliser
     elites: Int[Array, " elite"]
 
-    def of(self, member: Any) -> Parameters:
+    def of(self, member: Int[Array, ""] | int) -> Parameters:
         """The ensemble that consists of one member."""
         net, least, most = jax.tree.map(lambda leaf: leaf[member][None], (self.net, self.least, self.most))
         return Parameters(net, least, most, self.inputs, self.outputs, jnp.zeros(1, jnp.int32))
@@ -122,7 +124,20 @@ class Ensemble:
         u = jax.random.uniform(key, (self.settings.members, capacity))
         return jnp.sum(u[..., None] > jnp.asarray(at_most), axis=-1).astype(jnp.float32)
 
-    def predict(self, parameters: Parameters, member: Any, obs: Array, action: Array) -> tuple[Array, Array]:
+    def unfitted(self) -> Metrics:
+        """The numbers of `fit` where there was none."""
+        return dict.fromkeys(("model_error", "model_rounds"), jnp.full((), jnp.nan))
+
+    def objection(self, unknown_ends: float, name: str) -> str | None:
+        """Why a model that was never told when episodes end cannot be used: it would plan for what never comes."""
+        if not unknown_ends:
+            return None
+        return (
+            f"the environment terminated an episode, but a learned model only knows that they end by time; pass"
+            f" saute.{name}(known=Known(terminated=…)) in Python, or use sac"
+        )
+
+    def predict(self, parameters: Parameters, member: Int[Array, ""] | int, obs: Array, action: Array) -> tuple[Array, Array]:
         """Mean and deviation of (s' − s, r, l) for one observation and action, by one member."""
         chosen = jax.tree.map(lambda leaf: leaf[member], (parameters.net, parameters.least, parameters.most))
         mean, log_variance = _heads(chosen, parameters.inputs(jnp.concatenate([obs, action])))
@@ -162,28 +177,28 @@ class Ensemble:
             drawn = jax.random.randint(key, (settings.members, settings.batch), 0, fitting)
             rows = drawn // (every - 1) * every + drawn % (every - 1) + 1
             weight = jnp.take_along_axis(frequencies, rows, axis=1)
-            updates, optimiser = adam.update(jax.grad(_loss)(heads, x[rows], y[rows], weight, settings.heed), optimiser)
+            updates, optimiser = adam.update(jax.grad(_loss)(heads, x[rows], y[rows], weight, settings.beta), optimiser)
             return (optax.apply_updates(heads, updates), optimiser), None
 
-        def look(carry: Any) -> Any:
-            heads, optimiser, best, least, since, looks = carry
-            keys = jax.random.split(jax.random.fold_in(key, looks), settings.steps)
+        def fit_round(carry: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+            heads, optimiser, best, least, since, rounds = carry
+            keys = jax.random.split(jax.random.fold_in(key, rounds), settings.steps)
             (heads, optimiser), _ = jax.lax.scan(gradient_step, (heads, optimiser), keys)
             error = _held_out_error(heads, *held)
             better = error < 0.99 * least
-            best = jax.tree.map(lambda new, old: jnp.where(_fitted_to(better, new), new, old), heads, best)
+            best = jax.tree.map(lambda new, old: jnp.where(along(better, new), new, old), heads, best)
             since = jnp.where(better.any(), 0, since + 1)
-            return heads, optimiser, best, jnp.where(better, error, least), since, looks + 1
+            return heads, optimiser, best, jnp.where(better, error, least), since, rounds + 1
 
         heads, zero = (parameters.net, parameters.least, parameters.most), jnp.zeros((), jnp.int32)
         first = (heads, adam.init(heads), heads, _held_out_error(heads, *held), zero, zero)
-        _, _, best, error, _, looks = jax.lax.while_loop(
-            lambda carry: (carry[4] < settings.patience) & (carry[5] < settings.looks), look, first
+        _, _, best, error, _, rounds = jax.lax.while_loop(
+            lambda carry: (carry[4] < settings.patience) & (carry[5] < settings.rounds), fit_round, first
         )
         elites = jnp.argsort(error)[: settings.elites].astype(jnp.int32)
         return Parameters(*best, *normalisers, elites), {
             "model_error": error[elites].mean(),
-            "model_looks": looks.astype(jnp.float32),
+            "model_rounds": rounds.astype(jnp.float32),
         }
 
 
@@ -200,10 +215,10 @@ def _heads(heads: Heads, x: Array) -> tuple[Array, Array]:
     return mean, least + jax.nn.softplus(log_variance - least)
 
 
-def _loss(heads: Heads, x: Array, y: Array, weight: Array, heed: float) -> Array:
+def _loss(heads: Heads, x: Array, y: Array, weight: Array, beta: float) -> Array:
     """Σ over members and outputs of E w σ^2β·nll, and 0.01 · Σ(most − least), which draws the bounds together."""
     mean, log_variance = jax.vmap(_heads)(heads, x)
-    scaled = jax.lax.stop_gradient(jnp.exp(heed * log_variance)) * nll(mean, log_variance, y)
+    scaled = jax.lax.stop_gradient(jnp.exp(beta * log_variance)) * nll(mean, log_variance, y)
     return jnp.sum(jnp.mean(weight[..., None] * scaled, axis=1)) + 0.01 * jnp.sum(heads[2] - heads[1])
 
 
@@ -219,7 +234,3 @@ def _normaliser(rows: Float[Array, "row column"], filled: Array) -> Normaliser:
     mean = jnp.sum(weight * rows, axis=0)
     deviation = jnp.sqrt(jnp.sum(weight * (rows - mean) ** 2, axis=0))
     return Normaliser(mean, jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 1.0))
-
-
-def _fitted_to(mask: Array, leaf: Array) -> Array:
-    return mask.reshape(-1, *(1,) * (leaf.ndim - 1))

@@ -16,13 +16,14 @@ from saute.core.options import Options
 from saute.core.protocol import Step
 from saute.learn.dynamics import imagination, imagined
 from saute.learn.ensemble import NOTHING, Ensemble, Known, ModelSettings, Parameters
+from saute.learn.nets import Dist
 
 __all__ = ["CEM", "CemSettings", "Plan", "Planner", "cem", "planner_for", "planner_of"]
 
 
 @dataclasses.dataclass(frozen=True)
 class CemSettings:
-    """iCEM (Pinneri et al. 2020); plain CEM is colour=0, refining=population, kept=0."""
+    """iCEM (Pinneri et al. 2020); plain CEM is colour=0, refining=population, reused=0."""
 
     horizon: int = 20
     population: int = 128
@@ -36,7 +37,7 @@ class CemSettings:
     """β of the noise, whose power falls with the frequency as f^−β."""
     refining: int = 64
     """Population of the iterations after the first."""
-    kept: int = 4
+    reused: int = 4
     """Elites that compete again, in the next iteration and, shifted by a step, in the next plan."""
     particles: int = 5
     """Imagined futures of each candidate, shared evenly among the elite members of the ensemble."""
@@ -45,8 +46,8 @@ class CemSettings:
         for name in ("horizon", "population", "elites", "iterations", "particles"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} of the planner must be at least 1")
-        if not 0 <= self.kept <= self.elites <= self.refining <= self.population:
-            numbers = f"kept={self.kept}, elites={self.elites}, refining={self.refining}, population={self.population}"
+        if not 0 <= self.reused <= self.elites <= self.refining <= self.population:
+            numbers = f"reused={self.reused}, elites={self.elites}, refining={self.refining}, population={self.population}"
             raise ValueError(f"{numbers} must not fall; keep fewer elites, or enlarge the population")
 
 
@@ -56,11 +57,11 @@ TOGETHER = 25
 
 
 class Plan(NamedTuple):
-    """Actions in (−1, 1): the mean and deviation of the search, the elites that it kept, and the best sequence of all."""
+    """Actions in (−1, 1): the mean and deviation of the search, the elites that compete again, and the best sequence of all."""
 
     mean: Float[Array, "horizon action"]
     deviation: Float[Array, "horizon action"]
-    kept: Float[Array, "kept horizon action"]
+    reused: Float[Array, "reused horizon action"]
     best: Float[Array, "horizon action"]
 
     def shifted(self) -> Plan:
@@ -76,19 +77,19 @@ def cem(
 ) -> Plan:
     """Maximise a score of action sequences: draw, keep the elites, fit mean and deviation to them, repeat.
 
-    The search begins at the mean of the given plan; the mean and the kept elites are candidates too, so that what is executed
-    has always been imagined.
+    The search begins at the mean of the given plan; the mean and the elites that compete again are candidates too, so that what
+    is executed has always been imagined.
     """
     basis = coloured_basis(settings.horizon, settings.colour)
 
     def iteration(plan: Plan, key: PRNGKeyArray, count: int) -> Plan:
         noise = jnp.einsum("cfa,ft->cta", jax.random.normal(key, (count, *plan.mean.shape)), basis)
         drawn = jnp.clip(plan.mean + plan.deviation * noise, -1.0, 1.0)
-        candidates = jnp.concatenate([drawn, plan.kept, plan.mean[None]])
+        candidates = jnp.concatenate([drawn, plan.reused, plan.mean[None]])
         elites = candidates[jax.lax.top_k(score(candidates), settings.elites)[1]]
         old, new = settings.smoothing, 1 - settings.smoothing
         mean, deviation = old * plan.mean + new * elites.mean(0), old * plan.deviation + new * elites.std(0)
-        return Plan(mean, deviation, elites[: settings.kept], elites[0])
+        return Plan(mean, deviation, elites[: settings.reused], elites[0])
 
     first, *others = jax.random.split(key, settings.iterations)
     plan = iteration(plan._replace(deviation=jnp.full_like(plan.mean, settings.deviation)), first, settings.population)
@@ -113,7 +114,7 @@ def coloured_basis(horizon: int, colour: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Planner:
-    """A policy that plans: its parameters are the ensemble's, its interface is that of the policy nets, it has no memory."""
+    """A policy that plans: its parameters are the ensemble's, its memory is what is left of its last plan."""
 
     observations: int
     low: tuple[float, ...]
@@ -128,17 +129,16 @@ class Planner:
     def distribution(self, parameters: Parameters, obs: Float[Array, "*batch obs"]) -> Plan:
         """A plan for each observation, from scratch and always with the same random numbers."""
         many = jnp.atleast_2d(obs)
-        nothing = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(many), *leaf.shape)), self.blank())
-        plans = self.plan(parameters, many, nothing, jax.random.key(0))
+        plans = self.plan(parameters, many, self.memory(len(many)), jax.random.key(0))
         return plans if obs.ndim == 2 else jax.tree.map(lambda leaf: leaf[0], plans)
 
-    def mode(self, plan: Plan) -> Float[Array, "*batch action"]:
+    def mode(self, dist: Dist) -> Float[Array, "*batch action"]:
         """The first action of the best sequence."""
-        return self.scale(plan.best[..., 0, :])
+        return self.scale(dist.best[..., 0, :])
 
-    def sample(self, plan: Plan, key: PRNGKeyArray) -> Float[Array, "*batch action"]:
+    def sample(self, dist: Dist, key: PRNGKeyArray) -> Float[Array, "*batch action"]:
         """A first action as the search would draw it next."""
-        mean, deviation = plan.mean[..., 0, :], plan.deviation[..., 0, :]
+        mean, deviation = dist.mean[..., 0, :], dist.deviation[..., 0, :]
         return self.scale(jnp.clip(mean + deviation * jax.random.normal(key, mean.shape), -1.0, 1.0))
 
     def scale(self, unit: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
@@ -161,10 +161,15 @@ class Planner:
             "planner": dataclasses.asdict(self.settings),
         }
 
-    def blank(self) -> Plan:
-        """Nothing planned yet."""
-        zero = jnp.zeros((self.settings.horizon, len(self.low)))
-        return Plan(zero, zero, jnp.zeros((self.settings.kept, *zero.shape)), zero)
+    def memory(self, count: int) -> Plan:
+        """Nothing planned yet, for so many episodes."""
+        zero = jnp.zeros((count, self.settings.horizon, len(self.low)))
+        return Plan(zero, zero, jnp.zeros((count, self.settings.reused, *zero.shape[1:])), zero)
+
+    def decide(self, parameters: Parameters, memory: Plan, obs: Float[Array, "env obs"]) -> tuple[Array, Plan]:
+        """The first action of each plan, gone on with from here as in training, and what is left of it."""
+        plans = self.plan(parameters, obs, memory, jax.random.key(0))
+        return self.mode(plans), plans.shifted()
 
     def plan(self, parameters: Parameters, obs: Float[Array, "plan obs"], plans: Plan, key: PRNGKeyArray) -> Plan:
         """Go on with a plan for each observation: maximise E Σ r̃ over the particles, each in the world of one elite member."""

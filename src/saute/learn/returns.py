@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -30,7 +28,7 @@ def advantages(
     δ = reward + discount * jnp.where(terminated, 0.0, next_value) - value
 
     def accumulate(decay: float) -> Float[Array, "time env"]:
-        def back(later: Any, now: Any) -> Any:
+        def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             δ, ended = now
             total = δ + jnp.where(ended, 0.0, decay * later)
             return total, total

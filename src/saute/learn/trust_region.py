@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 __all__ = ["conjugate_gradient", "fisher_product", "line_search", "shortened"]
 
@@ -24,7 +24,7 @@ def fisher_product(divergence: Callable[[Vector], Float[Array, ""]], at: Vector,
 def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iterations: int) -> Vector:
     """Solves A x = b for positive definite A (Hestenes & Stiefel 1952)."""
 
-    def iterate(_: int, carry: tuple[Vector, ...]) -> tuple[Any, ...]:
+    def iterate(_: Int[Array, ""], carry: tuple[Array, ...]) -> tuple[Array, ...]:
         x, r, p, rr = carry
         Ap = product(p)
         α = rr / jnp.maximum(p @ Ap, 1e-30)

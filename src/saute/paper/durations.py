@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from saute.algos.mbpo import MbpoSettings
-from saute.algos.onpolicy import Settings
+from saute.algos.onpolicy import OnPolicySettings
 from saute.algos.pets import PetsSettings
-from saute.runs.config import Experiment
-from saute.runs.validation import Selection
+from saute.runs.config import Config
 
 __all__ = ["duration", "expected_seconds"]
 
@@ -24,24 +23,23 @@ PLAN = 0.013
 """Seconds per planned step."""
 
 
-def expected_seconds(experiment: Experiment) -> float | None:
+def expected_seconds(config: Config) -> float | None:
     """Compiling, sampling and learning, all seeds together; None where nothing has been measured."""
-    learner = experiment.learner
-    settings = None if learner is None else learner.settings
-    if learner is None or settings is None or experiment.env not in SAMPLING:
+    asked, settings = config.experiment, config.settings
+    if asked.env not in SAMPLING:
         return None
-    steps = experiment.seeds * (experiment.epochs or 1) * settings.steps_per_epoch
+    steps = asked.seeds * config.epochs * settings.steps_per_epoch
     if isinstance(settings, PetsSettings):
         learning = PLAN
-    elif isinstance(settings, Settings):
+    elif isinstance(settings, OnPolicySettings):
         # Where costs are constrained on average, they have a value function of their own.
-        fits = 1 if experiment.algo != "cpo" and experiment.parts <= {"vanilla", "saute"} else 2
+        fits = 1 if config.constraint.limit is None else 2
         learning = (POLICY + fits * VALUES * settings.value_iterations / settings.minibatches) / 1e6
     else:
         sac = settings.sac if isinstance(settings, MbpoSettings) else settings
         learning = sac.updates_per_step * (UPDATE + 16 * 2 * sac.batch * sac.hidden[0] ** 2 / SPEED)
-    validated = experiment.seeds * (learner.validation or 0) * (experiment.epochs or 1) / Selection.every
-    return START + validated * VALIDATED + steps * (SAMPLING[experiment.env] / 1e6 + learning)
+    validated = asked.seeds * (config.validation or 0) * config.epochs / config.validation_every
+    return START + validated * VALIDATED + steps * (SAMPLING[asked.env] / 1e6 + learning)
 
 
 def duration(seconds: float) -> str:

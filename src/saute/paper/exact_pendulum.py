@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from saute.runs.evaluate import Outcome
 
 __all__ = ["Grid", "Plan", "discretise", "dual_values", "plan", "roll_out", "starts", "value_at"]
 
+Pair = tuple[Array, Array]
 LOOKAHEAD = 41
 """Torques among which the controller chooses."""
 
@@ -91,11 +93,13 @@ def value_at(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: f
 def roll_out(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: float) -> Outcome:
     """Whole episodes in the true dynamics of the controller that looks one step ahead: max_a r + V(x', w − l)."""
     returns, costs = _roll_out(task, plan.stride, plan._replace(stride=0), x, jnp.float32(budget))
-    return Outcome(np.asarray(returns), np.asarray(costs), np.full(len(x), task.horizon))
+    paid = np.asarray(costs)
+    violated = ~B.safe(budget - paid)
+    return Outcome(np.asarray(returns), paid, np.full(len(x), task.horizon), paid, violated)
 
 
 def dual_values(
-    task: Pendulum, grid: Grid, prices: Any, x: Float[Array, "episode 2"], budgets: Any
+    task: Pendulum, grid: Grid, prices: Sequence[float], x: Float[Array, "episode 2"], budgets: Sequence[float]
 ) -> Float[np.ndarray, " budget"]:
     """Lagrangian dual on the grid, mean over starts: min_λ max_π J(π) − λ (C(π) − d), for each budget d.
 
@@ -108,8 +112,12 @@ def dual_values(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _transitions(task: Pendulum, angles: int, speeds: int, x: Any, actions: Any) -> Any:
-    def one(action: Any, x: Any) -> Any:
+def _transitions(
+    task: Pendulum, angles: int, speeds: int, x: Float[Array, "state 2"], actions: Float[Array, "action 1"]
+) -> tuple[Array, ...]:
+    """Of every action and state: the corners around its successor, their weights, the reward and the cost."""
+
+    def one(action: Float[Array, " 1"], x: Float[Array, " 2"]) -> tuple[Array, ...]:
         following = task.advance(x, action)
         corner, weight = _corners(task, angles, speeds, following)
         return corner, weight, task.reward(x, action, following), task.cost(x, action, following)
@@ -117,7 +125,7 @@ def _transitions(task: Pendulum, angles: int, speeds: int, x: Any, actions: Any)
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(actions, x)
 
 
-def _corners(task: Pendulum, angles: int, speeds: int, x: Any) -> tuple[Any, Any]:
+def _corners(task: Pendulum, angles: int, speeds: int, x: Float[Array, " 2"]) -> tuple[Array, Array]:
     """Numbers of the four grid points around a state, and their weights."""
     turn, speed = (x[0] + jnp.pi) / (2 * jnp.pi) * angles, (x[1] + task.max_speed) / (2 * task.max_speed) * (speeds - 1)
     i, j = jnp.floor(turn).astype(int), jnp.clip(jnp.floor(speed).astype(int), 0, speeds - 2)
@@ -126,7 +134,7 @@ def _corners(task: Pendulum, angles: int, speeds: int, x: Any) -> tuple[Any, Any
     return corner, jnp.stack([p * q for p in (1 - f, f) for q in (1 - g, g)])
 
 
-def _interpolate(task: Pendulum, value: Any, x: Any, level: Any) -> Any:
+def _interpolate(task: Pendulum, value: Float[Array, "angle speed level"], x: Float[Array, " 2"], level: Array) -> Array:
     angles, speeds, count = value.shape
     corner, weight = _corners(task, angles, speeds, x)
     level = jnp.clip(level, 0, count - 1)
@@ -137,20 +145,20 @@ def _interpolate(task: Pendulum, value: Any, x: Any, level: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _values_at(task: Pendulum, value: Any, x: Any, level: Any) -> Any:
+def _values_at(task: Pendulum, value: Float[Array, "angle speed level"], x: Float[Array, "episode 2"], level: Array) -> Array:
     return jax.vmap(lambda one: _interpolate(task, value, one, level))(x)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _roll_out(task: Pendulum, stride: int, plan: Plan, x: Any, budget: Any) -> Any:
+def _roll_out(task: Pendulum, stride: int, plan: Plan, x: Float[Array, "episode 2"], budget: Array) -> tuple[Array, Array]:
     actions = jnp.linspace(-1.0, 1.0, LOOKAHEAD)[:, None]
 
-    def step(carry: Any, time: Any) -> Any:
+    def step(carry: Pair, time: Array) -> tuple[Pair, Pair]:
         x, remaining = carry
         to_go = task.horizon - 1 - time
         ahead = plan.values[(to_go + stride - 1) // stride]
 
-        def worth(action: Any) -> Any:
+        def worth(action: Array) -> Array:
             following = task.advance(x, action)
             left = B.spend(remaining, task.cost(x, action, following))
             later = _interpolate(task, ahead, following, left / plan.width)
@@ -162,7 +170,7 @@ def _roll_out(task: Pendulum, stride: int, plan: Plan, x: Any, budget: Any) -> A
         cost = task.cost(x, action, following)
         return (following, B.spend(remaining, cost)), (task.reward(x, action, following), cost)
 
-    def episode(x: Any) -> Any:
+    def episode(x: Array) -> Pair:
         _, (rewards, costs) = jax.lax.scan(step, (x, budget), jnp.arange(task.horizon))
         return rewards.sum(), costs.sum()
 

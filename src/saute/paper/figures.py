@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from saute.algos.sac import SacSettings
 from saute.runs.config import Experiment
-from saute.runs.presets import FAST_SAC, SAC, Preset, short_of
+from saute.runs.presets import Changes
 
 __all__ = ["ARTIFACTS", "Artifact", "Row"]
 
@@ -27,8 +25,10 @@ class Row(NamedTuple):
     """Epochs of the paper where they are not those of its other experiments on the task."""
     most_episodes: int | None = None
     """Test episodes per seed of a method that is slow to test."""
-    learners: Mapping[str, Preset] = MappingProxyType({})
-    """Settings by scale, where they are not the preset's."""
+    presets: Mapping[str, str] = MappingProxyType({})
+    """Presets by scale, where they are not those of the scale."""
+    changes: Mapping[str, Changes] = MappingProxyType({})
+    """Changes to the preset by scale."""
 
 
 class Artifact(NamedTuple):
@@ -44,13 +44,15 @@ def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, s
     )
 
 
-def _sauted(label: str, env: str, budget: float, test: float | None = None, **options: Any) -> Row:
-    return Row(label, Experiment(env, budget=budget, **options), budget if test is None else test)
+def _pole(label: str, budget: float, test: float | None = None, lowest: float | None = None) -> Row:
+    """Sauté on the double pendulum, trained at a budget or from the lowest up to it, tested at the same or at another."""
+    experiment = Experiment("double_pendulum", budget=budget, lowest_budget=lowest)
+    return _short(Row(label, experiment, budget if test is None else test))
 
 
 def _short(row: Row) -> Row:
     """A row that is there to be compared: at laptop scale it is trained for fewer epochs."""
-    return row._replace(learners={"laptop": short_of(row.experiment.env, row.experiment.method)})
+    return row._replace(presets={"laptop": "short"})
 
 
 def _against(label: str, rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -63,8 +65,7 @@ def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
     return ((f"Vanilla {name}", algo, "vanilla"), (f"Sauté {name}", algo, "saute"), (f"{name}-L", algo, "lagrangian"))
 
 
-NARROW = SAC["paper"]._replace(settings=SacSettings(hidden=(64, 64), replay=60_000))
-WIDE = SAC["fast"]._replace(settings=dataclasses.replace(FAST_SAC, hidden=(256, 256)))
+NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256)}
 CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
 TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
 PUBLISHED = {
@@ -110,9 +111,9 @@ def _table(env: str, budget: float) -> tuple[Row, ...]:
 
 def _ablation(env: str, budget: float) -> tuple[Row, ...]:
     return (
-        _sauted("Sauté", env, budget),
-        _sauted("no state augmentation", env, budget, augment=False),
-        _sauted("no cost shaping", env, budget, shape=False),
+        Row("Sauté", Experiment(env, budget=budget), budget),
+        Row("no state augmentation", Experiment(env, budget=budget, augment=False), budget),
+        Row("no cost shaping", Experiment(env, budget=budget, shape=False), budget),
     )
 
 
@@ -136,8 +137,8 @@ ARTIFACTS: dict[str, Artifact] = {
         "Pendulum, SAC with narrow networks (appendix)",
         "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width only.",
         (
-            *(row._replace(learners={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
-            _sauted("Sauté SAC 256×256", "pendulum", 30.0, algo="sac")._replace(learners={"laptop": WIDE}),
+            *(row._replace(changes={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
+            Row("Sauté SAC 256×256", Experiment("pendulum", algo="sac", budget=30.0), 30.0, changes={"laptop": WIDE}),
         ),
     ),
     "model-based": Artifact(
@@ -157,9 +158,9 @@ ARTIFACTS: dict[str, Artifact] = {
         "One policy for many budgets, double pendulum (figure 4)",
         "A policy trained with random budgets is safe at each; one trained at 60 need not be.",
         (
-            *(_short(_sauted(f"baseline {d:g}", "double_pendulum", d)) for d in (40.0, 60.0, 80.0)),
-            *(_short(_sauted(f"naïve 60 → {d:g}", "double_pendulum", 60.0, d)) for d in (40.0, 80.0)),
-            *(_short(_sauted(f"zero-shot {d:g}", "double_pendulum", 100.0, d, lowest_budget=5.0)) for d in (40.0, 60.0, 80.0)),
+            *(_pole(f"baseline {d:g}", d) for d in (40.0, 60.0, 80.0)),
+            *(_pole(f"naïve 60 → {d:g}", 60.0, d) for d in (40.0, 80.0)),
+            *(_pole(f"zero-shot {d:g}", 100.0, d, lowest=5.0) for d in (40.0, 60.0, 80.0)),
         ),
     ),
     "ablation-pendulum": Artifact(
@@ -174,7 +175,9 @@ ARTIFACTS: dict[str, Artifact] = {
         "The unsafe reward −n, double pendulum (table; published: 5 %, mean, 95 % of task and of safety)",
         "Safe for every n; the return is best for n near 1000.",
         tuple(
-            _short(_sauted(f"n = {n:g}", "double_pendulum", 40.0, unsafe_reward=-n)._replace(published=text, paper_epochs=600))
+            _short(
+                Row(f"n = {n:g}", Experiment("double_pendulum", budget=40.0, unsafe_reward=-n), 40.0, text, paper_epochs=600)
+            )
             for n, text in ABLATED_N.items()
         ),
     ),

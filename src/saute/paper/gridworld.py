@@ -9,7 +9,7 @@ import numpy as np
 
 from saute.exact import Mdp, mdp
 
-__all__ = ["ARROWS", "MAP", "Gridworld", "gridworld"]
+__all__ = ["MAP", "MOVES", "Gridworld", "gridworld"]
 
 MAP = (
     "...~~~...",
@@ -22,7 +22,6 @@ MAP = (
 )
 """S start, G goal, ~ mud, # wall."""
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-ARROWS = "↑→↓←"
 
 
 class Gridworld(NamedTuple):

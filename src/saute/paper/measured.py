@@ -10,7 +10,7 @@ import numpy as np
 from saute.evidence.stats import bootstrap, upper_bound
 from saute.runs.evaluate import Outcome
 
-__all__ = ["Evidence", "Late", "Seed", "Spread", "evidence_from", "late_epochs", "measure"]
+__all__ = ["Late", "Measured", "Seed", "Spread", "late_epochs", "measure", "measured_from"]
 
 
 class Spread(NamedTuple):
@@ -39,14 +39,14 @@ class Seed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The second half of training, where policies act at random, as its curves show it: means over epochs and seeds."""
+    """The second half of training, where policies act at random: means over all of its whole episodes."""
 
     share: float
     """Of violating episodes."""
     cost: float
 
 
-class Evidence(NamedTuple):
+class Measured(NamedTuple):
     """All episodes of a row, held against the budget they were tested at."""
 
     label: str
@@ -58,7 +58,7 @@ class Evidence(NamedTuple):
     """Name of the run folder, which tells its settings apart from all others."""
     epochs: int
     seconds: int | None
-    """How long training took; None if it was interrupted, since nobody knows then."""
+    """How long training took; None where nobody knows, since it was interrupted."""
     late: Late | None = None
     """How training ended; None where that is not known."""
 
@@ -81,16 +81,16 @@ class Evidence(NamedTuple):
         return f"{self.violations} of {self.episodes}, so ≤ {100 * bound:.3g} % at 95 %"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, that `evidence_from` takes."""
+        """Plain values, that `measured_from` takes."""
         nested = {"task_return": self.task_return._asdict(), "cost": self.cost._asdict()}
         late = self.late and self.late._asdict()
         return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds], "late": late}
 
 
-def evidence_from(values: dict[str, Any]) -> Evidence:
+def measured_from(values: dict[str, Any]) -> Measured:
     spreads = {name: Spread(**values[name]) for name in ("task_return", "cost")}
     late = Late(**values["late"]) if values.get("late") else None
-    return Evidence(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"]), "late": late})
+    return Measured(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"]), "late": late})
 
 
 def measure(
@@ -102,14 +102,14 @@ def measure(
     epochs: int = 0,
     seconds: int | None = None,
     late: Late | None = None,
-) -> Evidence:
-    """The evidence in evaluated episodes, one outcome per seed."""
-    return Evidence(
+) -> Measured:
+    """What evaluated episodes came to, one outcome per seed."""
+    return Measured(
         label,
         budget,
         _spread([one.task_return for one in outcomes]),
         _spread([one.cost for one in outcomes]),
-        tuple(_seed(one, budget) for one in outcomes),
+        tuple(map(_seed, outcomes)),
         run,
         epochs,
         seconds,
@@ -117,10 +117,14 @@ def measure(
     )
 
 
-def late_epochs(curves: Sequence[Sequence[Mapping[str, float]]]) -> Late | None:
-    """How training ended, from its numbers by epoch and seed; epochs in which no episode ended have none."""
-    late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch if seed.get("episodes")]
-    return Late(*(float(np.mean([seed[name] for seed in late])) for name in ("violation_rate", "cost"))) if late else None
+def late_epochs(curves: Sequence[Sequence[Mapping[str, float | None]]]) -> Late | None:
+    """How training ended, from its numbers by epoch and seed, or None if no episode of its second half has a number."""
+    late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch]
+    numbers = np.array([[seed.get(name) for name in ("episodes", "violation_rate", "cost")] for seed in late], float).reshape(
+        -1, 3
+    )
+    numbers = numbers[np.isfinite(numbers).all(1) & (numbers[:, 0] > 0)]
+    return Late(*map(float, np.average(numbers[:, 1:], axis=0, weights=numbers[:, 0]))) if len(numbers) else None
 
 
 def _spread(values: list[np.ndarray]) -> Spread:
@@ -129,6 +133,7 @@ def _spread(values: list[np.ndarray]) -> Spread:
     return Spread(*(round(float(number), 4) for number in (*interval, every.std(), *quantiles, every.max())))
 
 
-def _seed(one: Outcome, budget: float) -> Seed:
+def _seed(one: Outcome) -> Seed:
+    assert one.violated is not None
     means = (one.task_return.mean(), one.cost.mean(), one.cost.max())
-    return Seed(len(one.cost), int((one.cost > budget).sum()), *(round(float(number), 4) for number in means))
+    return Seed(len(one.cost), int(one.violated.sum()), *(round(float(number), 4) for number in means))

@@ -6,18 +6,17 @@ import json
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Mapping
 
-from saute.cli.main import UserError
-from saute.paper.claims import CLAIMS, verdict
+from saute.core.errors import UserError
+from saute.core.tables import markdown
+from saute.paper.claims import CLAIMS, Verdict, verdict
 from saute.paper.durations import duration
 from saute.paper.figures import ARTIFACTS, Artifact
-from saute.paper.judges import Verdict
-from saute.paper.measured import Evidence, evidence_from
+from saute.paper.measured import Measured, measured_from
 
 __all__ = ["EPISODES", "page", "read", "table", "verdicts"]
 
-Rows = dict[str, Evidence]
+Rows = dict[str, Measured]
 
 HEADS = (
     "method",
@@ -44,7 +43,7 @@ def read(results: pathlib.Path, scale: str, name: str) -> Rows:
     """What is known about an artifact, by label; nothing, if it has not been reproduced."""
     file = results / scale / name / "numbers.json"
     try:
-        return {row.label: row for row in map(evidence_from, json.loads(file.read_text()))}
+        return {row.label: row for row in map(measured_from, json.loads(file.read_text()))}
     except FileNotFoundError:
         return {}
     except (OSError, KeyError, TypeError, ValueError) as problem:
@@ -61,12 +60,12 @@ def verdicts(name: str, known: dict[str, Rows]) -> list[tuple[str, Verdict]]:
 
 def table(artifact: Artifact, rows: Rows) -> str:
     """Every row of an artifact, beside what was published of it."""
-    lines = [HEADS, ("---",) * len(HEADS)]
+    lines: list[tuple[str, ...]] = [HEADS]
     for row in artifact.rows:
         ours = _cells(rows[row.label]) if row.label in rows else ("not run", *("–",) * 4)
         training = (_time([rows[row.label]]), str(rows[row.label].epochs)) if row.label in rows else ("–", "–")
         lines.append((row.label, f"{row.budget:g}", *ours, row.published, *training))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(lines)
 
 
 def page(results: pathlib.Path, scale: str, here: pathlib.Path) -> str:
@@ -105,8 +104,8 @@ and their episodes. "The paper" has what was printed: task (mean ± std), then s
 a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return. Training
 times are those on the clock; a training that ran beside another one (`--jobs 2`) took longer than it would have alone.
 
-A verdict is computed from the numbers, by the judge that `saute.paper.claims` pairs with the sentence; causes of what does not hold
-are in `docs/differences.md`."""
+A verdict is computed from the numbers, by the judge that `saute.paper.claims` pairs with the sentence; causes of what does not
+hold are in `docs/differences.md`."""
 
 
 def _command(name: str, scale: str, rows: Rows) -> str:
@@ -122,27 +121,23 @@ def _command(name: str, scale: str, rows: Rows) -> str:
 
 
 def _summary(known: dict[str, Rows]) -> str:
-    lines = ["| figure or table | holds | holds partly | does not hold | not run |", "|---|---|---|---|---|"]
-    total: Counter[str] = Counter()
+    words = ("holds", "holds partly", "does not hold", "not run")
+    lines: list[tuple[str, ...]] = [("figure or table", *words)]
+    total = Counter[str]()
     for name, artifact in ARTIFACTS.items():
         counts = Counter[str](one.word for _, one in verdicts(name, known))
         total += counts
-        lines.append(f"| [{artifact.title}](#{_anchor(artifact.title)}) | {_counts(counts)} |")
-    return "\n".join(["## Claims\n", *lines, f"| all | {_counts(total)} |"])
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return " | ".join(str(counts.get(word, 0)) for word in ("holds", "holds partly", "does not hold", "not run"))
+        lines.append((f"[{artifact.title}](#{_anchor(artifact.title)})", *(str(counts[word]) for word in words)))
+    lines.append(("all", *(str(total[word]) for word in words)))
+    return f"## Claims\n\n{markdown(lines)}"
 
 
 def _claims(judged: list[tuple[str, Verdict]]) -> str:
-    if not judged:
-        return ""
-    lines = [f"| {sentence} | **{one.word}** | {one.reason} |" for sentence, one in judged]
-    return "\n".join(["| the paper says | verdict | because |", "|---|---|---|", *lines])
+    lines = [(sentence, f"**{one.word}**", one.reason) for sentence, one in judged]
+    return markdown([("the paper says", "verdict", "because"), *lines]) if lines else ""
 
 
-def _cells(row: Evidence) -> tuple[str, ...]:
+def _cells(row: Measured) -> tuple[str, ...]:
     task, cost = row.task_return, row.cost
     return (
         f"{task.mean:.2f} ± {task.std:.2f} [{task.low:.2f}, {task.high:.2f}]",
@@ -153,7 +148,7 @@ def _cells(row: Evidence) -> tuple[str, ...]:
     )
 
 
-def _time(rows: list[Evidence]) -> str:
+def _time(rows: list[Measured]) -> str:
     """How long the runs of some rows took, each counted once."""
     seconds = {row.run: row.seconds for row in rows}
     known = sum(value for value in seconds.values() if value is not None)

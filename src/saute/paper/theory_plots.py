@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saute.evidence.plots import LINES, PALETTE
+from saute.evidence.plots import panels, styles
 from saute.exact import NO_SAFE_ACTION, Solution
 from saute.paper.gridworld import MOVES, Gridworld
+from saute.paper.measured import Measured
+from saute.paper.solved import Controlled, Penalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from saute.paper.measured import Evidence
-    from saute.paper.theory import Controlled, Penalised
 
 __all__ = ["budget_curve", "policy_maps", "value_curves"]
 
@@ -25,8 +23,8 @@ GROUND = {".": "#f4f4f4", "S": "#f4f4f4", "G": "#009E73", "~": "#d8b98a", "#": "
 
 def value_curves(rows: Sequence[Penalised]) -> Figure:
     """−V_n rising to the dashed −V_∞, and the probability that the optimal policy of n overspends."""
-    figure, (left, right) = _axes(2, 4.2)
-    for budget, (colour, line) in zip(sorted({row.budget for row in rows}), _styles(), strict=False):
+    figure, (left, right) = panels(2, 4.2)
+    for budget, (colour, line) in zip(sorted({row.budget for row in rows}), styles(), strict=False):
         finite = [row for row in rows if row.budget == budget and row.n < np.inf]
         (limit,) = (row for row in rows if row.budget == budget and row.n == np.inf)
         n = [row.n for row in finite]
@@ -34,7 +32,9 @@ def value_curves(rows: Sequence[Penalised]) -> Figure:
             n, [-row.value for row in finite], color=colour, linestyle=line, marker="o", markersize=3, label=f"{budget:g}"
         )
         left.axhline(-limit.value, color=colour, linestyle="--", linewidth=0.9)
-        right.plot(n, [row.violation for row in finite], color=colour, linestyle=line, marker="o", markersize=3)
+        right.plot(
+            n, np.array([row.violation for row in finite], float), color=colour, linestyle=line, marker="o", markersize=3
+        )
     for axis in (left, right):
         axis.set_xscale("symlog", linthresh=0.25)
         axis.set(xlabel="penalty n of an overspent step", xlim=(-0.02, 1.2 * max(row.n for row in rows if row.n < np.inf)))
@@ -49,7 +49,7 @@ def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) ->
     from matplotlib.patches import Rectangle
 
     rows, columns = len(world.rows), len(world.rows[0])
-    figure, axes = _axes(len(budgets), 3.6)
+    figure, axes = panels(len(budgets), 3.6)
     for axis, budget in zip(axes, budgets, strict=True):
         for (i, j), sign in np.ndenumerate(np.array([list(row) for row in world.rows])):
             axis.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=GROUND[str(sign)], edgecolor="white"))
@@ -71,11 +71,11 @@ def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) ->
     return figure
 
 
-def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Figure:
+def budget_curve(rows: Sequence[Controlled], learned: Sequence[Measured]) -> Figure:
     """Returns of the controllers of all grids, the dual of the finest, and learned policies, as crosses if no test violates."""
-    figure, (axis,) = _axes(1, 8.0)
+    figure, (axis,) = panels(1, 8.0)
     grids = [*dict.fromkeys(row.grid for row in rows)]
-    for grid, (colour, line) in zip(grids, _styles(), strict=False):
+    for grid, (colour, line) in zip(grids, styles(), strict=False):
         kept = [row for row in rows if row.grid == grid and row.budget < np.inf]
         budgets = [row.budget for row in kept]
         name = f"controller of {grid.angles} × {grid.speeds} × {grid.levels + 1} values"
@@ -100,19 +100,3 @@ def budget_curve(rows: Sequence[Controlled], learned: Sequence[Evidence]) -> Fig
     axis.set(xlabel="budget d", ylabel="mean task return")
     figure.legend(fontsize="small", frameon=False, loc="outside right upper")
     return figure
-
-
-def _axes(count: int, width: float) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(count * width, 3.6 if count > 1 else 4.2), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
-        axis.set_axisbelow(True)
-    return figure, axes
-
-
-def _styles() -> Any:
-    return zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)

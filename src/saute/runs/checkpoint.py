@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 __all__ = ["CheckpointError", "load", "newest", "restore", "save", "write_atomically"]
 
@@ -19,7 +20,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used, and why."""
 
 
-def save(path: pathlib.Path, tree: Any, meta: dict[str, Any]) -> None:
+def save(path: pathlib.Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Write all leaves of a tree and some JSON to one file, which appears complete or not at all."""
     from safetensors.numpy import save as serialise
 
@@ -56,7 +57,7 @@ def load(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(stored["meta"])
 
 
-def restore(template: Any, arrays: dict[str, np.ndarray], path: Any = "the checkpoint") -> Any:
+def restore(template: PyTree, arrays: dict[str, np.ndarray], path: str | pathlib.Path = "the checkpoint") -> PyTree:
     """The tree of the template's structure with the stored arrays as leaves."""
     expected = _named(template)
     if expected.keys() != arrays.keys():
@@ -101,7 +102,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
         raise
 
 
-def _named(tree: Any) -> dict[str, np.ndarray]:
+def _named(tree: PyTree) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for path, leaf in leaves}
 

@@ -1,21 +1,28 @@
-"""A policy on whole episodes that training never saw: the true reward, the true cost, the length."""
+"""A policy on whole episodes that training never saw: the true reward, the true cost, and what became of the budget."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from saute.core.options import Options
+from saute.core.protocol import Env, Episodes
 from saute.envs.from_gym import HostEnvs
-from saute.learn.drive import collect
+from saute.learn.agent import Acted, Decider, Memory, unchanged
+from saute.learn.drive import Window, host_steps, rollout
+from saute.learn.stream import begin, begin_on_host, select
 
-__all__ = ["Outcome", "evaluate", "evaluator"]
+__all__ = ["TEST_SEED", "Outcome", "evaluate", "evaluator", "pooled"]
 
-
+TEST_SEED = 1_000_000
+"""Test episodes have seeds from here on, unless others are asked for; training stays below."""
 LONGEST = 100_000
 """Steps after which an episode of a host environment counts as endless."""
 
@@ -23,47 +30,102 @@ LONGEST = 100_000
 class Outcome(NamedTuple):
     """One entry per evaluated episode; the return is the task's own, never the shaped one."""
 
-    task_return: np.ndarray
-    cost: np.ndarray
-    length: np.ndarray
+    task_return: Float[np.ndarray, " episode"]
+    cost: Float[np.ndarray, "episode ..."]
+    """Σ l_t."""
+    length: Int[np.ndarray, " episode"]
+    spent: Float[np.ndarray, "episode ..."]
+    """Σ γᵗ l_t, which the budget was spent on."""
+    violated: Bool[np.ndarray, " episode"] | None = None
+    """Whether the budget that the episode carried was overspent; None if there was no budget."""
 
 
-def evaluate(net: Any, parameters: Any, env: Any, episodes: int, seed: int = 1_000_000) -> Outcome:
+def pooled(outcomes: Sequence[Outcome], most: int | None = None) -> Outcome:
+    """The episodes of several outcomes, one after the other, the first ones if there are more than asked for."""
+    columns = zip(*outcomes, strict=True)
+    return Outcome(*(None if column[0] is None else np.concatenate(column)[:most] for column in columns))  # type: ignore[arg-type]
+
+
+def evaluate(
+    policy: Decider,
+    parameters: PyTree,
+    env: Env | HostEnvs,
+    episodes: int,
+    seed: int = TEST_SEED,
+    ledger: Options | None = None,
+) -> Outcome:
     """Episodes of the deterministic policy, all at once; of host environments, one each."""
-    return evaluator(net, env, episodes)(parameters, seed)
+    return evaluator(policy, env, episodes, ledger)(parameters, seed)
 
 
-def evaluator(net: Any, env: Any, episodes: int) -> Callable[[Any, int], Outcome]:
-    """(parameters, seed) → Outcome, compiled once for many policies."""
+def evaluator(
+    policy: Decider, env: Env | HostEnvs, episodes: int, ledger: Options | None = None
+) -> Callable[[PyTree, int], Outcome]:
+    """(parameters, seed) → Outcome, compiled once for many policies.
+
+    The ledger has the budget of an environment that is not sautéed; one that is carries its own.
+    """
+    carried: Options | None = getattr(env, "options", None)
+    ledger = ledger if carried is None else carried
     if isinstance(env, HostEnvs):
-        act = jax.jit(lambda parameters, obs: net.mode(net.distribution(parameters, obs)))
-        return lambda parameters, seed: _on_host(functools.partial(act, parameters), env, seed)
-    run = jax.jit(lambda parameters, key: _first_episodes(net, parameters, env, episodes, key))
-    return lambda parameters, seed: Outcome(*map(np.asarray, run(parameters, jax.random.key(seed))))
+        act = jax.jit(policy.decide)
+        return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)
+    play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger))
+    return lambda parameters, seed: _outcome(play(parameters, jax.random.key(seed)), ledger)
 
 
-def _on_host(act: Callable[[Any], Any], envs: HostEnvs, seed: int) -> Outcome:
+@dataclasses.dataclass(frozen=True)
+class Tested:
+    """A policy that acts and learns nothing; its state is its parameters."""
+
+    policy: Decider
+
+    observe = staticmethod(unchanged)
+
+    def memory(self, count: int) -> Memory:
+        return self.policy.memory(count)
+
+    def act(self, state: PyTree, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
+        return Acted(*self.policy.decide(state, memory, obs))
+
+
+def _first_episodes(
+    policy: Decider, parameters: PyTree, env: Env, episodes: int, key: PRNGKeyArray, ledger: Options | None
+) -> Episodes:
+    start_key, key = jax.random.split(key)
+    stream = begin(env, start_key, episodes, policy.memory(episodes), ledger)
+    play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger, rows=False)
+    seen = play(parameters, stream, jax.random.split(key, env.horizon))[2][1]
+    first = jnp.argmax(seen.counted, axis=0)
+    return jax.tree.map(lambda leaf: leaf[first, jnp.arange(episodes)], seen)
+
+
+def _on_host(
+    act: Callable[..., tuple[Array, Memory]],
+    policy: Decider,
+    parameters: PyTree,
+    envs: HostEnvs,
+    seed: int,
+    ledger: Options | None,
+) -> Outcome:
     """One episode of each environment; those that end early start another, which does not count."""
-    obs, running = envs.reset(seed), np.ones(envs.num_envs, bool)
-    task_return, cost, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)
-    for _ in range(LONGEST):
-        step, task_reward = envs.step(np.asarray(act(obs)))
-        task_return += running * task_reward
-        cost += running * step.cost
-        length += running
-        ended = step.terminated | step.truncated
-        running &= ~ended
-        if not running.any():
-            return Outcome(task_return, cost, length)
-        obs = envs.restart(ended) if ended.any() else step.obs
-    raise ValueError(f"{running.sum()} episodes have not ended after {LONGEST} steps; give the environment a TimeLimit")
+    count, blank = envs.num_envs, policy.memory(envs.num_envs)
+    if envs.horizon is None:
+        print(f"no time limit is known; episodes are given up after {LONGEST:,} steps", file=sys.stderr)
+    stream = begin_on_host(envs, seed, blank, ledger)
+    done, kept = np.zeros(count, bool), None
+    steps = host_steps(envs, lambda memory, obs, _: Acted(*act(parameters, memory, obs)), stream, blank, ledger)
+    for _, (_, _, now) in zip(range(LONGEST), steps, strict=False):
+        kept = now if kept is None else select(now.counted, now, kept)
+        done |= now.counted
+        if done.all():
+            return _outcome(kept, ledger)
+    raise ValueError(
+        f"{(~done).sum()} of {count} episodes have not ended after {LONGEST:,} steps; give the environment a time limit, "
+        "with gymnasium.wrappers.TimeLimit or max_episode_steps in its registration"
+    )
 
 
-def _first_episodes(net: Any, parameters: Any, env: Any, episodes: int, key: Any) -> tuple[Any, Any, Any]:
-    def act(obs: Any, _: Any) -> tuple[Any, Any]:
-        return net.mode(net.distribution(parameters, obs)), ()
-
-    _, totals = collect(env, act, key, episodes, env.horizon)
-    first = jnp.argmax(totals.ended, axis=0)
-    pick = jnp.arange(episodes)
-    return totals.task_return[first, pick], totals.cost[first, pick], totals.length[first, pick]
+def _outcome(episodes: Episodes, ledger: Options | None) -> Outcome:
+    it = jax.tree.map(np.asarray, episodes)
+    return Outcome(it.task_return, it.cost, it.length, it.spent, None if ledger is None else it.violated)

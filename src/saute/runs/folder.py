@@ -1,29 +1,118 @@
-"""Run folders: what was trained, how training went, and what the trained policies do."""
+"""Run folders: how training is kept in them, continued from them, and read again; all that touches their files."""
 
 from __future__ import annotations
 
-import dataclasses
-import io
+import contextlib
 import json
+import math
+import os
 import pathlib
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
+import filelock
 
-from saute.cli.main import UserError
-from saute.envs.from_gym import HostEnvs
-from saute.runs.checkpoint import CheckpointError, load, restore, write_atomically
-from saute.runs.config import Experiment, algorithm_of, environment_of
-from saute.runs.evaluate import Outcome, evaluator
+from saute.core.errors import UserError
+from saute.runs.checkpoint import newest, restore, save, write_atomically
+from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
+from saute.runs.report import versions
 
-__all__ = ["keep_outcomes", "names_of", "outcomes_of", "read_experiment", "read_metrics", "source_of"]
+__all__ = ["Folder", "Metrics", "TrainingError", "names_of", "opened", "read_config", "read_metrics", "source_of"]
 
-BATCH = 10_000
-"""Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
-HOST_BATCH = 500
+Metrics = dict[str, float]
+"""Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message names the epoch, the seed and what was saved."""
+
+
+class Folder:
+    """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
+
+    def __init__(self, path: pathlib.Path, config: Config):
+        self.path, self.config = path, config
+        self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
+        self._saved = time.monotonic()
+
+    def recover(self, first: Sequence[Any], epochs: int) -> tuple[list[Any], list[list[Metrics]]]:
+        """The newest whole checkpoint and the metrics up to it, or the beginning; then the folder gets its configuration."""
+        found, kept = newest(self.path / "checkpoints"), list[str]()
+        seeds = list(first)
+        if found is not None:
+            arrays, meta = found
+            if meta["epoch"] > epochs:
+                raise TrainingError(
+                    f"{self.path} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many"
+                )
+            self._refuse_another()
+            kept = self._lines.read_text().splitlines()[: meta["epoch"]]
+            seeds = list(restore(tuple(first), arrays, self.path))
+        content = "".join(line + "\n" for line in kept).encode()
+        write_atomically(self._lines, content)
+        self._written, self._end = len(kept), len(content)
+        write_atomically(self.path / "config.json", _as_lines(self.config.as_json()))
+        write_atomically(self.path / "versions.json", _as_lines(versions()))
+        return seeds, [_from_line(line) for line in kept]
+
+    def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
+        """Write the numbers that are not written yet and, if the last checkpoint is older than so many seconds, another one."""
+        content = "".join(_as_line(epoch) for epoch in metrics[self._written :]).encode()
+        # Over what an interruption may have left half written.
+        with open(self._lines, "r+b") as file:
+            file.seek(self._end)
+            file.truncate()
+            file.write(content)
+        self._written, self._end = len(metrics), self._end + len(content)
+        if time.monotonic() - self._saved >= seconds:
+            self._checkpoint(seeds, len(metrics))
+            self._saved = time.monotonic()
+
+    def _checkpoint(self, seeds: Sequence[Any], epoch: int) -> None:
+        """Save the seeds, and keep the one before as well."""
+        place = self.path / "checkpoints"
+        try:
+            save(place / f"{epoch:06d}.safetensors", tuple(seeds), {"epoch": epoch})
+        except OSError as problem:
+            raise TrainingError(
+                f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
+            ) from None
+        for old in sorted(place.glob("*.safetensors"))[:-2]:
+            old.unlink()
+
+    def _refuse_another(self) -> None:
+        """What was trained with other numbers is not continued."""
+        stored = _read_json(self.path / "config.json")
+        asked = self.config.as_json()
+        other = sorted(name for name in asked if name != "epochs" and stored.get(name) != asked[name])
+        if other:
+            raise TrainingError(
+                f"{self.path} holds a run with other settings ({', '.join(other)}); choose another folder with --out, or "
+                f"continue it with saute resume {self.path}"
+            )
+
+
+@contextlib.contextmanager
+def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | None]:
+    """The folder to train in, which is ours alone as long as it is open."""
+    if out is None:
+        yield None
+        return
+    path = pathlib.Path(out)
+    try:
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path / ".lock", timeout=0)
+        lock.acquire()
+    except filelock.Timeout:
+        raise TrainingError(f"another process is training in {path}; wait for it, or choose another --out") from None
+    except OSError as problem:
+        raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
+    try:
+        yield Folder(path, config)
+    finally:
+        lock.release()
 
 
 def source_of(run: pathlib.Path) -> pathlib.Path:
@@ -47,105 +136,47 @@ def names_of(runs: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
     raise UserError(f"{twice} is given twice; name every run folder once")
 
 
-def read_experiment(run: pathlib.Path) -> Experiment:
-    """The settings of a run folder."""
-    folder = source_of(run)
+def read_config(run: pathlib.Path) -> Config:
+    """The configuration of a run folder."""
+    file = source_of(run) / "config.json"
     try:
-        return Experiment.from_json(json.loads((folder / "config.json").read_text()))
+        return Config.from_json(_read_json(file))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise UserError(f"{folder / 'config.json'} cannot be read ({problem})") from None
+        raise UserError(f"{file} cannot be read ({problem})") from None
 
 
-def read_metrics(run: pathlib.Path) -> list[list[dict[str, float]]]:
+def read_metrics(run: pathlib.Path) -> list[list[Metrics]]:
     """Epochs → seeds → numbers by name; a last line that a killed process left half written does not count."""
-    read_experiment(run)
+    read_config(run)
     if source_of(run) != run:
         raise UserError(f"{run} comes without the curves of its training; train it anew with saute train")
     file = run / "metrics.jsonl"
     try:
-        whole = file.read_text().splitlines(keepends=True)
-        epochs = [json.loads(line)["seeds"] for line in whole if line.endswith("\n")]
+        epochs = [_from_line(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
     except FileNotFoundError:
         epochs = []
-    except (OSError, KeyError, TypeError, ValueError) as problem:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as problem:
         raise UserError(f"{file} cannot be read ({problem}); restore a copy, or train again") from None
     if not epochs:
         raise UserError(f"{run} has no finished epoch in metrics.jsonl; continue it with saute resume {run}")
     return epochs
 
 
-def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | None = None) -> tuple[Experiment, list[Outcome]]:
-    """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
-
-    Each seed of the run has episodes of its own, so that all of them together are independent. A sautéed policy that is given
-    another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref.
-    """
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes} must be at least 1")
-    if budget is not None and not 0.0 < budget < float("inf"):
-        raise UserError(f"--budget {budget} must be positive and finite, in the units of the cost")
-    experiment = read_experiment(run)
-    try:
-        env = environment_of(experiment, "test", num_envs=min(episodes, HOST_BATCH))
-        bound = algorithm_of(experiment).bind(env.observation_space, env.action_space, getattr(env, "options", None))
-    except ValueError as problem:
-        raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
-    policies = _policies(run, bound.policy, experiment.seeds)
-    if budget is not None:
-        _warn_of_unseen(run, experiment, budget)
-        env, experiment = _at_budget(env, budget), dataclasses.replace(experiment, budget=budget)
-    size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
-    test = evaluator(bound.policy, env, size)
-    outcomes = []
-    for i, policy in enumerate(policies):
-        starts = range(seed + i * episodes, seed + (i + 1) * episodes, size)
-        parts = [test(policy, start) for start in starts]
-        outcomes.append(Outcome(*(np.concatenate(column)[:episodes] for column in zip(*parts, strict=True))))
-    return experiment, outcomes
+def _as_line(epoch: list[Metrics]) -> str:
+    known = [{name: None if math.isnan(value) else value for name, value in seed.items()} for seed in epoch]
+    return json.dumps({"seeds": known}) + "\n"
 
 
-def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
-    """The numbers of every episode, as episodes/seed-0.npz and so on."""
-    place = folder / "episodes"
-    place.mkdir(parents=True, exist_ok=True)
-    for i, outcome in enumerate(outcomes):
-        content = io.BytesIO()
-        np.savez(content, **outcome._asdict())
-        write_atomically(place / f"seed-{i}.npz", content.getvalue())
+def _from_line(line: str) -> list[Metrics]:
+    seeds = json.loads(line)["seeds"]
+    return [{name: math.nan if value is None else float(value) for name, value in seed.items()} for seed in seeds]
 
 
-def _policies(run: pathlib.Path, policy: Any, seeds: int) -> list[Any]:
-    import jax
-
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    empty = {str(i): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for i in range(seeds)}
-    file = source_of(run) / "policy.safetensors"
-    try:
-        restored = restore(empty, load(file)[0], file)
-    except CheckpointError as problem:
-        raise UserError(f"{problem} (is the run finished? continue it with saute resume {run})") from None
-    return [restored[str(i)] for i in range(seeds)]
+def _read_json(file: str | os.PathLike[str]) -> Any:
+    return json.loads(pathlib.Path(file).read_text())
 
 
-def _warn_of_unseen(run: pathlib.Path, experiment: Experiment, budget: float) -> None:
-    """A policy that sees its budget knows those of its training; what it does with others has to be tested."""
-    highest = experiment.budget
-    if highest is None or "saute" not in experiment.parts or not experiment.augment:
-        return
-    lowest = highest if experiment.lowest_budget is None else experiment.lowest_budget
-    if not lowest <= budget <= highest:
-        known = f"{highest:g}" if lowest == highest else f"{lowest:g} to {highest:g}"
-        print(f"warning: no episode of {run}'s training began with a budget of {budget:g}, only with {known}", file=sys.stderr)
-
-
-def _at_budget(env: Any, budget: float) -> Any:
-    """The same environment with another budget; what it is observed relative to stays."""
-    if getattr(env, "options", None) is None:
-        return env
-    chosen = dataclasses.replace(env.options, low=budget, high=budget)
-    if isinstance(env, HostEnvs):
-        env.options = env.envs.options = chosen  # type: ignore[union-attr]
-        return env
-    return dataclasses.replace(env, options=chosen)
+def _as_lines(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2) + "\n").encode()

@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
+from jaxtyping import Array, PRNGKeyArray, PyTree
+from numpy.typing import ArrayLike
 
 from saute import budget as B
-from saute.learn.nets import Categorical, Gaussian, policy_for
+from saute.core.protocol import Spec
+from saute.learn.nets import Net, SquashedGaussian, policy_for, squashed_for
 from saute.learn.planner import Planner, planner_of
-from saute.learn.squashed import SquashedGaussian, squashed_for
 from saute.runs.checkpoint import CheckpointError, load, restore, save
 from saute.runs.pretrained import located
 
-__all__ = ["BudgetedPolicy", "Policy", "load_policy", "save_policies"]
+__all__ = ["BudgetedPolicy", "Policy", "load_policies", "load_policy", "policy_description", "save_policies"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,18 +33,18 @@ class Policy:
     or one each; `key` makes it draw from its distribution instead.
     """
 
-    net: Gaussian | Categorical | SquashedGaussian | Planner
-    parameters: Any
+    net: Net | Planner
+    parameters: PyTree
     action_low: np.ndarray | None
     action_high: np.ndarray | None
     reference: np.ndarray | None
     """Reference budgets of the constraints, or None for a policy that does not observe its budget."""
 
-    def __call__(self, obs: Any, remaining: Any = None, key: Any = None) -> np.ndarray:
+    def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: PRNGKeyArray | None = None) -> np.ndarray:
         action = np.asarray(_act(self.net, self.parameters, self._augmented(obs, remaining), key))
         return action if self.action_low is None else np.clip(action, self.action_low, self.action_high)
 
-    def _augmented(self, obs: Any, remaining: Any) -> np.ndarray:
+    def _augmented(self, obs: ArrayLike, remaining: ArrayLike | None) -> np.ndarray:
         obs = np.asarray(obs, np.float32)
         extra = 0 if self.reference is None else len(self.reference)
         size = self.net.observations - extra
@@ -72,22 +74,22 @@ class BudgetedPolicy:
         (2.0, 1.5, 1.5, False)
     """
 
-    def __init__(self, policy: Any, discount: float = 1.0):
+    def __init__(self, policy: Callable[..., Any], discount: float = 1.0):
         self.policy, self.discount = policy, discount
         self.remaining: Any = None
 
-    def begin(self, budget: Any) -> None:
+    def begin(self, budget: ArrayLike) -> None:
         """Start an episode with its full budget."""
         if not np.all((np.asarray(budget) > 0) & np.isfinite(budget)):
             raise ValueError(f"budget={budget!r} must be positive and finite")
         self.remaining = budget
 
-    def act(self, obs: Any) -> Any:
+    def act(self, obs: ArrayLike) -> Any:
         if self.remaining is None:
             raise gym.error.ResetNeeded("act was called before begin; call begin(budget) to start an episode")
         return self.policy(obs, remaining=self.remaining)
 
-    def spend(self, cost: Any) -> Any:
+    def spend(self, cost: ArrayLike) -> Any:
         """Book the cost of the last step, and return what remains."""
         if self.remaining is None:
             raise gym.error.ResetNeeded("spend was called before begin; call begin(budget) to start an episode")
@@ -101,52 +103,63 @@ class BudgetedPolicy:
         return self.remaining is not None and not np.all(B.safe(self.remaining))
 
 
-def save_policies(path: pathlib.Path, policies: list[Any], env: Any, net: Any, meta: dict[str, Any]) -> None:
-    """All seeds' policy parameters and what is needed to act with them."""
-    options = getattr(env, "options", None)
-    described = {
-        **meta,
-        **(
-            {"planner": net.described()}
-            if isinstance(net, Planner)
-            else {"hidden": list(net.hidden), "squashed": isinstance(net, SquashedGaussian)}
-        ),
-        "observations": int(env.observation_space.shape[0]),
-        "discrete": int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else None,
-        "low": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.low.tolist(),
-        "high": None if isinstance(env.action_space, spaces.Discrete) else env.action_space.high.tolist(),
+def policy_description(spec: Spec, net: Net | Planner, epochs: int) -> dict[str, Any]:
+    """What is needed to act with stored parameters."""
+    options, actions = spec.options, spec.action_space
+    kind = (
+        {"planner": net.described()}
+        if isinstance(net, Planner)
+        else {"hidden": list(net.hidden), "squashed": isinstance(net, SquashedGaussian)}
+    )
+    return {
+        "epochs": epochs,
+        **kind,
+        "observations": net.observations,
+        "discrete": int(actions.n) if isinstance(actions, spaces.Discrete) else None,
+        "low": actions.low.tolist() if isinstance(actions, spaces.Box) else None,
+        "high": actions.high.tolist() if isinstance(actions, spaces.Box) else None,
         "reference": np.atleast_1d(options.reference).tolist() if options is not None and options.augment else None,
     }
-    save(path, {str(seed): parameters for seed, parameters in enumerate(policies)}, described)
+
+
+def save_policies(path: pathlib.Path, policies: list[PyTree], description: dict[str, Any]) -> None:
+    """All seeds' policy parameters and what is needed to act with them."""
+    save(path, {str(seed): parameters for seed, parameters in enumerate(policies)}, description)
 
 
 def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
     """The policy of one seed of a run folder, of a policy file, or of pretrained:NAME."""
+    policies = load_policies(path)
+    if seed not in policies:
+        raise CheckpointError(f"{path} has no seed {seed}; it has {', '.join(map(str, policies))}")
+    return policies[seed]
+
+
+def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:
+    """The policies of all seeds."""
     path = located(path)
     file = path / "policy.safetensors" if path.is_dir() else path
     arrays, meta = load(file)
-    prefix = f"['{seed}']"
-    chosen = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    if not chosen:
-        seeds = sorted({name.split("'")[1] for name in arrays})
-        raise CheckpointError(f"{file} has no seed {seed}; it has {', '.join(seeds)}")
-    observation_space = spaces.Box(-np.inf, np.inf, (meta["observations"],), np.float32)
-    box = meta["discrete"] is None
-    low, high = (np.asarray(meta[end], np.float32) if box else None for end in ("low", "high"))
-    action_space = spaces.Discrete(meta["discrete"]) if low is None or high is None else spaces.Box(low, high, dtype=np.float32)
-    net: Gaussian | Categorical | SquashedGaussian | Planner
-    if "planner" in meta:
-        net = planner_of(meta["planner"])
-    else:
-        make = squashed_for if meta["squashed"] else policy_for
-        net = make(observation_space, action_space, tuple(meta["hidden"]))
-    template = jax.eval_shape(net.init, jax.random.key(0))
-    empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
+    low, high = (None if meta[end] is None else np.asarray(meta[end], np.float32) for end in ("low", "high"))
     reference = None if meta["reference"] is None else np.asarray(meta["reference"], np.float32)
-    return Policy(net, restore(empty, chosen, file), low, high, reference)
+    net = _net(meta, low, high)
+    shapes = jax.eval_shape(net.init, jax.random.key(0))
+    seeds = sorted({int(name.split("'")[1]) for name in arrays})
+    empty = {str(seed): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for seed in seeds}
+    stored = restore(empty, arrays, file)
+    return {seed: Policy(net, stored[str(seed)], low, high, reference) for seed in seeds}
+
+
+def _net(meta: dict[str, Any], low: np.ndarray | None, high: np.ndarray | None) -> Net | Planner:
+    if "planner" in meta:
+        return planner_of(meta["planner"])
+    observations = spaces.Box(-np.inf, np.inf, (meta["observations"],), np.float32)
+    discrete = low is None or high is None
+    actions = spaces.Discrete(meta["discrete"]) if discrete else spaces.Box(low, high, dtype=np.float32)  # type: ignore[arg-type]
+    return (squashed_for if meta["squashed"] else policy_for)(observations, actions, tuple(meta["hidden"]))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _act(net: Any, parameters: Any, obs: Any, key: Any) -> jnp.ndarray:
+def _act(net: Net | Planner, parameters: PyTree, obs: Array, key: PRNGKeyArray | None) -> Array:
     distribution = net.distribution(parameters, obs)
     return net.mode(distribution) if key is None else net.sample(distribution, key)

@@ -1,94 +1,135 @@
-"""Settings of every task: the paper's, and fast ones that come to equally good policies in a fraction of the time."""
+"""Settings by name: the paper's, and fast ones that come to equally good policies in a fraction of the time; one table."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from saute.algos.mbpo import MbpoSettings
-from saute.algos.onpolicy import Settings
-from saute.algos.pets import PetsSettings
-from saute.algos.sac import SacSettings
+__all__ = ["PRESETS", "TABLE", "changed", "changes_of"]
 
-__all__ = ["PRESETS", "Preset", "preset_of", "short_of"]
+PRESETS = ("paper", "fast", "short")
+"""short: fast ones for fewer epochs, for what is only compared."""
+
+Changes = Mapping[str, Any]
+"""Dotted names of a configuration → values: {"epochs": 85, "settings.discount": 0.98, "constraint.rate": 0.03}."""
+T = TypeVar("T")
 
 
 class Preset(NamedTuple):
-    """How long to train, with which settings; `rate` and `iterations` are PPO's."""
+    """What changes for some presets, tasks, algorithms and methods, each "*" or names with spaces between."""
 
-    epochs: int = 300
-    settings: Settings | SacSettings | MbpoSettings | PetsSettings = Settings()
-    rate: float = 3e-4
-    iterations: int = 80
-    keepout: float | None = None
-    """How near to the hazard episodes of training may begin, on Point and Car; by default as near as the task lets them."""
-    unsafe_reward: float | None = None
-    """Unsafe reward of training, for tasks whose own drowns everything else; it is theirs by which policies are validated."""
-    validation: int | None = None
-    """Episodes of a validation, every 50 epochs, by which the best policy on the way is kept; by default the last one is."""
+    preset: str
+    task: str
+    algo: str
+    method: str
+    changes: Changes
 
-
-SAFETY_GYM = Settings(steps_per_epoch=10_000, value_rate=5e-3)
-FAST = Settings(steps_per_epoch=32_000, minibatches=20, value_iterations=40, value_rate=5e-3, value_scale=50.0, target_kl=0.03)
-FAST_PPO = Preset(300, dataclasses.replace(FAST, target_kl=0.02, kl_epochs=300), rate=7e-4, iterations=40)
-REACHER = Settings(minibatches=4, value_iterations=40, value_rate=5e-3)
-NORMALISED = dataclasses.replace(FAST, normalise=True, kl_epochs=800)
-GOAL = dataclasses.replace(NORMALISED, value_scale=10.0, steps_per_epoch=10_000, minibatches=6, target_kl=0.02, kl_epochs=800)
-CAR = dataclasses.replace(GOAL, steps_per_epoch=4000, minibatches=3, target_kl=0.03, kl_epochs=600)
-
-PRESETS: dict[str, dict[str, Preset]] = {
-    "paper": {"reacher": Preset(epochs=1000), "point": Preset(2000, SAFETY_GYM), "car": Preset(2000, SAFETY_GYM)},
-    "fast": {
-        "double_pendulum": Preset(800, NORMALISED),
-        "reacher": Preset(600, REACHER),
-        "point": Preset(1200, GOAL, keepout=0.8, unsafe_reward=-0.2, validation=10_000),
-        "car": Preset(600, CAR, keepout=0.8, unsafe_reward=-0.05),
-    },
-}
-"""By preset and task; tasks that are not named, and the user's own environments, take the preset's default."""
-
-SHORT = {
-    "double_pendulum": Preset(400, dataclasses.replace(NORMALISED, kl_epochs=400)),
-    "reacher": Preset(400, REACHER),
-    "point": Preset(500, dataclasses.replace(GOAL, kl_epochs=500)),
-    "car": Preset(120, dataclasses.replace(CAR, kl_epochs=120)),
-}
-"""For what is only compared: Sauté comes to 78 instead of 81 on the double pendulum, in half the time."""
-
-CAR_CVAR = Preset(160, dataclasses.replace(CAR, steps_per_epoch=10_000, minibatches=6, kl_epochs=160))
-"""CVaR-L learns of costs from the worst episode of an epoch alone: it needs more episodes in each, and more of them."""
-
-FAST_SAC = SacSettings(hidden=(64, 64), batch=256, temperature_rate=5e-4, replay=60_000)
-SAC = {"paper": Preset(300, SacSettings(replay=60_000)), "fast": Preset(200, FAST_SAC)}
-"""Epochs of 200 steps; the replay holds all of them."""
-
-MBPO = MbpoSettings()
-RELABELLED = dataclasses.replace(MBPO, sac=dataclasses.replace(MBPO.sac, relabel=True))
-"""Epochs of 200 real steps; the paper publishes no settings of its model-based experiments, so both presets have ours."""
-
-DEFAULTS = {"paper": Preset(), "fast": Preset(85, FAST)}
+    def fits(self, preset: str, task: str, algo: str, methods: Collection[str]) -> bool:
+        asked = ((self.preset, {preset}), (self.task, {task}), (self.algo, {algo}), (self.method, set(methods)))
+        return all(names == "*" or names_asked & set(names.split()) for names, names_asked in asked)
 
 
-def short_of(env: str, method: str) -> Preset:
-    """The preset for a method that is only compared."""
-    return CAR_CVAR if (env, method) == ("car", "cvar") else SHORT[env]
+ON_POLICY = "ppo trpo cpo"
+
+TABLE = (
+    # The paper's: table 1 and 2, and what it says of single tasks.
+    Preset("paper", "reacher", ON_POLICY, "*", {"epochs": 1000}),
+    Preset(
+        "paper", "reacher", ON_POLICY, "lagrangian",
+        {"settings.value_rate": 1e-2, "settings.tries": 15, "constraint.rate": 3e-2},
+    ),
+    Preset(
+        "paper", "point car", ON_POLICY, "*",
+        {"epochs": 2000, "settings.steps_per_epoch": 10_000, "settings.value_rate": 5e-3},
+    ),
+    Preset("paper", "*", "sac", "*", {"epochs": 300, "settings.replay": 60_000}),
+    # Fast: large batches, whose values are fitted in minibatches.
+    Preset(
+        "fast short", "*", ON_POLICY, "*",
+        {
+            "epochs": 85, "settings.steps_per_epoch": 32_000, "settings.minibatches": 20, "settings.value_iterations": 40,
+            "settings.value_rate": 5e-3, "settings.value_scale": 50.0, "settings.target_kl": 0.03,
+        },
+    ),
+    Preset(
+        "fast short", "pendulum", "ppo", "*",
+        {
+            "epochs": 300, "settings.target_kl": 0.02, "settings.kl_epochs": 300, "settings.policy_rate": 7e-4,
+            "settings.policy_iterations": 40,
+        },
+    ),
+    Preset(
+        "fast short", "double_pendulum", ON_POLICY, "*",
+        {"epochs": 800, "settings.normalise": True, "settings.kl_epochs": 800},
+    ),
+    Preset(
+        "fast short", "reacher", ON_POLICY, "*",
+        {
+            "epochs": 600, "settings.steps_per_epoch": 4000, "settings.minibatches": 4, "settings.value_scale": 1.0,
+            "settings.target_kl": 0.01,
+        },
+    ),
+    Preset(
+        "fast short", "point", ON_POLICY, "*",
+        {
+            "epochs": 1200, "settings.steps_per_epoch": 10_000, "settings.minibatches": 6, "settings.value_scale": 10.0,
+            "settings.target_kl": 0.02, "settings.normalise": True, "settings.kl_epochs": 800,
+        },
+    ),
+    Preset(
+        "fast short", "car", ON_POLICY, "*",
+        {
+            "epochs": 600, "settings.steps_per_epoch": 4000, "settings.minibatches": 3, "settings.value_scale": 10.0,
+            "settings.normalise": True, "settings.kl_epochs": 600,
+        },
+    ),
+    # Only sautéed policies begin nearer to the hazard, which would change the mean cost that the others are to keep, and only
+    # they are chosen by validation, whose measure of safety is theirs. The tasks' own unsafe reward drowns everything else.
+    Preset(
+        "fast", "point", ON_POLICY, "saute",
+        {"task.hazard_keepout": 0.8, "training_unsafe_reward": -0.2, "validation": 10_000},
+    ),
+    Preset("fast", "car", ON_POLICY, "saute", {"task.hazard_keepout": 0.8, "training_unsafe_reward": -0.05}),
+    # Short: Sauté comes to 78 instead of 81 on the double pendulum, in half the time.
+    Preset("short", "double_pendulum", ON_POLICY, "*", {"epochs": 400, "settings.kl_epochs": 400}),
+    Preset("short", "reacher", ON_POLICY, "*", {"epochs": 400}),
+    Preset("short", "point", ON_POLICY, "*", {"epochs": 500, "settings.kl_epochs": 500}),
+    Preset("short", "car", ON_POLICY, "*", {"epochs": 120, "settings.kl_epochs": 120}),
+    # CVaR-L learns of costs from the worst episode of an epoch alone: it needs more episodes in each, and more of them.
+    Preset(
+        "short", "car", ON_POLICY, "cvar",
+        {"epochs": 160, "settings.steps_per_epoch": 10_000, "settings.minibatches": 6, "settings.kl_epochs": 160},
+    ),
+    # Soft actor-critic: epochs of 200 steps; the replay holds all of them. Its multiplier moves at every update.
+    Preset(
+        "fast short", "*", "sac", "*",
+        {
+            "epochs": 200, "settings.hidden": (64, 64), "settings.batch": 256, "settings.temperature_rate": 5e-4,
+            "settings.replay": 60_000,
+        },
+    ),
+    Preset("*", "*", "sac", "lagrangian", {"constraint.through_softplus": True}),
+    # The paper publishes no settings of its model-based experiments, so all presets have ours.
+    Preset("*", "*", "mbpo", "*", {"epochs": 25}),
+    Preset("*", "*", "mbpo", "saute", {"settings.sac.relabel": True}),
+    Preset("*", "*", "pets", "*", {"epochs": 10}),
+    # Methods that are one controller with another statistic.
+    Preset("*", "*", "*", "cvar cvar-tail", {"constraint.worst": 0.01}),
+    Preset("*", "*", "*", "cvar-tail", {"constraint.tail": True}),
+)  # fmt: skip
+"""All rows that fit apply, later ones over earlier ones."""
 
 
-def preset_of(name: str, env: str, algo: str, method: str) -> Preset:
-    """The preset for a method on an environment; the paper fits values on the reacher at rate 1e-2 for the Lagrangian.
+def changes_of(preset: str, task: str, algo: str, methods: Collection[str]) -> dict[str, Any]:
+    """What differs from the defaults of the settings."""
+    return {name: value for row in TABLE if row.fits(preset, task, algo, methods) for name, value in row.changes.items()}
 
-    Only sautéed policies begin nearer to the hazard, which would change the mean cost that the others are to keep, and only
-    they are chosen by validation, whose measure of safety is theirs.
-    """
-    if algo == "mbpo":
-        return Preset(25, RELABELLED if "saute" in method.split("+") else MBPO)
-    if algo == "pets":
-        return Preset(10, PetsSettings())
-    if algo == "sac":
-        return SAC[name]
-    chosen = PRESETS[name].get(env, DEFAULTS[name])
-    if (name, env, algo) == ("fast", "pendulum", "ppo"):
-        return FAST_PPO
-    if (name, env, method) == ("paper", "reacher", "lagrangian"):
-        return chosen._replace(settings=Settings(value_rate=1e-2))
-    return chosen if "saute" in method.split("+") else chosen._replace(keepout=None, unsafe_reward=None, validation=None)
+
+def changed(whole: T, name: str, value: Any) -> T:
+    """A dataclass, or a mapping, with the part at a dotted name replaced."""
+    first, _, rest = name.partition(".")
+    if isinstance(whole, Mapping):
+        return {**whole, first: value}  # type: ignore[return-value]
+    part = changed(getattr(whole, first), rest, value) if rest else value
+    return dataclasses.replace(whole, **{first: part})  # type: ignore[type-var]

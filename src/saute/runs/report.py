@@ -1,20 +1,25 @@
-"""Where metrics go besides the run folder: TensorBoard, Weights & Biases; and the versions that made them."""
+"""How a training tells how it goes: a progress bar, TensorBoard, Weights & Biases; and the versions that made it."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import pathlib
 import platform
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from saute.envs import nearest
+from saute.core.names import nearest
+from saute.runs.config import Config
 
-__all__ = ["LOGGERS", "logger", "versions"]
+__all__ = ["LOGGERS", "describe", "logger", "progress", "reporting", "versions"]
 
-Log = Callable[[int, list[dict[str, float]]], None]
+Metrics = list[dict[str, float]]
+Log = Callable[[int, Metrics], None]
+"""(epoch, numbers of every seed) → None."""
 PACKAGES = ("saute", "gymnasium", "jax", "jaxlib", "mujoco", "numpy", "optax", "scipy")
 
 
@@ -25,15 +30,76 @@ def versions() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
+def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Iterator[Log]:
+    """A bar on the terminal, and all named loggers."""
+    steps = config.settings.steps_per_epoch * config.experiment.seeds
+    with progress(config.epochs, steps) as show, logger(logs, out, config.as_json()) as log:
+
+        def report(epoch: int, metrics: Metrics) -> None:
+            show(epoch, metrics)
+            log(epoch, metrics)
+
+        yield report
+
+
+@contextlib.contextmanager
+def progress(epochs: int, steps: int) -> Iterator[Log]:
+    """A bar for epochs of so many steps, with what matters beside it; quiet when not on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("epoch"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=epochs, state="compiling …")
+        last = time.monotonic()
+
+        def report(epoch: int, metrics: Metrics) -> None:
+            nonlocal last
+            last, before = time.monotonic(), last
+            speed = steps / (last - before)
+            shown = f"{speed / 1000:.0f} k steps/s" if speed >= 10_000 else f"{speed:.0f} steps/s"
+            bar.update(task, completed=epoch + 1, state=f"{shown} | {describe(metrics)}")
+
+        yield report
+
+
+def describe(metrics: Metrics) -> str:
+    """One line for an epoch: return of each seed, then costs and violations of those in which an episode has ended."""
+    ended = [seed for seed in metrics if seed["episodes"] > 0]
+    if not ended:
+        return "no episode ended yet"
+
+    def known(name: str) -> list[float]:
+        return [seed[name] for seed in ended if not math.isnan(seed[name])]
+
+    returns = " ".join(f"{seed['task_return']:.1f}" if seed["episodes"] > 0 else "–" for seed in metrics)
+    costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
+    spent = ", ".join(
+        f"cost {sum(known(name)) / len(known(name)):.1f}, worst {max(known('worst_' + name)):.1f}" for name in costs
+    )
+    rates = known("violation_rate")
+    violated = f"violated {100 * sum(rates) / len(rates):.0f} %" if rates else "no budget"
+    return f"return {returns} | {spent} | {violated}"
+
+
+@contextlib.contextmanager
 def logger(names: tuple[str, ...], out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
-    """A function (epoch, metrics of every seed) → None that passes them to all named loggers."""
+    """A function that passes the numbers of an epoch to all named loggers."""
     with contextlib.ExitStack() as stack:
         try:
             logs = [stack.enter_context(LOGGERS[nearest(name, LOGGERS, "logger")](out, config)) for name in names]
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing}; pip install 'saute[log]'") from None
 
-        def log(epoch: int, metrics: list[dict[str, float]]) -> None:
+        def log(epoch: int, metrics: Metrics) -> None:
             for one in logs:
                 one(epoch, metrics)
 
@@ -47,7 +113,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
 
     with SummaryWriter(str(out / "tensorboard")) as writer:
 
-        def log(epoch: int, metrics: list[dict[str, float]]) -> None:
+        def log(epoch: int, metrics: Metrics) -> None:
             for name, value in _flat(metrics).items():
                 writer.add_scalar(name, value, epoch)
 
@@ -65,8 +131,10 @@ def _wandb(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
         run.finish()
 
 
-def _flat(metrics: list[dict[str, float]]) -> dict[str, float]:
-    return {f"{name}/seed-{seed}": value for seed, values in enumerate(metrics) for name, value in values.items()}
+def _flat(metrics: Metrics) -> dict[str, float]:
+    """The numbers that there are, by name and seed."""
+    numbered = ((seed, name, value) for seed, values in enumerate(metrics) for name, value in values.items())
+    return {f"{name}/seed-{seed}": value for seed, name, value in numbered if not math.isnan(value)}
 
 
 LOGGERS: dict[str, Callable[..., Any]] = {"tensorboard": _tensorboard, "wandb": _wandb}

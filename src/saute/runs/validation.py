@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
 
+from saute.core.options import Options
+from saute.core.protocol import Env
 from saute.envs.from_gym import HostEnvs
+from saute.learn.agent import Decider
+from saute.learn.drive import Drive, Training
 from saute.runs.evaluate import Outcome, evaluator
 
-__all__ = ["Epoch", "Judge", "Selection", "score"]
-
-Epoch = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
-"""(learner, key) → (learner, metrics)."""
+__all__ = ["Selection", "score", "validated"]
 
 FIRST = 2**30
 """Validation episodes have seeds from here on: neither training nor tests come near."""
@@ -30,13 +32,11 @@ class Selection:
 
     def __post_init__(self) -> None:
         if getattr(self.env, "options", None) is None:
-            raise ValueError("selection needs a sautéed environment, whose budget and unsafe reward it judges by")
+            raise ValueError("selection needs a sautéed environment, whose budget and unsafe reward it validates by")
         for name in ("episodes", "every"):
             number = getattr(self, name)
             if not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
-        if self.env.options.several or self.env.options.random:
-            raise ValueError("selection judges by one budget; give its environment a single, fixed one")
         if self.env.horizon is None:
             raise ValueError("selection needs to know the longest episode; give its environment a TimeLimit")
         if isinstance(self.env, HostEnvs) and self.env.num_envs != self.episodes:
@@ -46,59 +46,67 @@ class Selection:
 
 
 class Selecting(NamedTuple):
-    """A learner, the epochs that it has had, what its last validation gave, and the best policy that it has been through."""
+    """A seed, the epochs that it has had, what its last validation gave, and the best policy that it has been through."""
 
-    learner: Any
-    epochs: Any
+    training: Training
+    epochs: np.int64
     validated: dict[str, Any]
-    policy: Any
-    best: Any
+    policy: PyTree
+    best: np.float64
+
+    @property
+    def state(self) -> PyTree:
+        return self.training.state
 
 
-def score(outcome: Outcome, options: Any, horizon: int) -> float:
-    """Mean return of the task, where an episode that overspends its budget d counts as unsafe from its first step on.
+def score(outcome: Outcome, options: Options, horizon: int) -> float:
+    """Mean return of the task, where an episode that overspends its budget counts as unsafe from its first step on.
 
-    Mean over episodes of (Σ r  if  Σ l ≤ d  else  n T), with the unsafe reward n and the horizon T.
+    Mean over episodes of (Σ r  if safe  else  n T), with the unsafe reward n and the horizon T.
     """
-    safe = outcome.cost <= np.max(options.high)
-    return float(np.where(safe, outcome.task_return, options.unsafe_reward * horizon).mean())
+    assert outcome.violated is not None
+    return float(np.where(outcome.violated, options.unsafe_reward * horizon, outcome.task_return).mean())
 
 
-class Judge:
-    """Validates policies of one kind, always in the same episodes."""
+def validated(body: Drive, selection: Selection, policy: Decider) -> Drive:
+    """The same training, which validates its policies on the way, always in the same episodes, and exports the best."""
+    env: Env | HostEnvs = selection.env
+    test = evaluator(policy, env, selection.episodes)
 
-    def __init__(self, selection: Selection, bound: Any):
-        self.selection, self.bound = selection, bound
-        self.test = evaluator(bound.policy, selection.env, selection.episodes)
-
-    def begin(self, learner: Any) -> Selecting:
-        """The untrained policy is the best so far."""
-        policy = self.bound.exported(learner)
-        first = self.validated(policy)
-        return Selecting(learner, np.int64(0), first, policy, first["validated_score"])
-
-    def epoch(self, state: Selecting, key: Any, epoch: Epoch) -> tuple[Selecting, dict[str, Any]]:
-        """An epoch of the learner and, when it is time, a validation."""
-        learner, metrics = epoch(state.learner, key)
-        state = state._replace(learner=learner, epochs=np.int64(state.epochs + 1))
-        if state.epochs % self.selection.every == 0 and metrics["finite"]:
-            state = self.judged(state)
-        return state, {**metrics, **state.validated}
-
-    def judged(self, state: Selecting) -> Selecting:
-        """The learner's policy is the best if it is as good as the best before it."""
-        policy = self.bound.exported(state.learner)
-        latest = self.validated(policy)
-        state = state._replace(validated=latest)
-        better = latest["validated_score"] >= state.best
-        return state._replace(policy=policy, best=latest["validated_score"]) if better else state
-
-    def validated(self, policy: Any) -> dict[str, Any]:
-        outcome, options = self.test(policy, FIRST), self.selection.env.options
+    def numbers(parameters: PyTree) -> dict[str, Any]:
+        outcome = test(parameters, FIRST)
         if not (np.isfinite(outcome.task_return).all() and np.isfinite(outcome.cost).all()):
             raise ValueError("validation: rewards or costs are not finite; what was trained before is kept")
+        assert outcome.violated is not None
         return {
             "validated_return": np.float64(outcome.task_return.mean()),
-            "validated_score": np.float64(score(outcome, options, self.selection.env.horizon)),
-            "validated_violations": np.int64((outcome.cost > np.max(options.high)).sum()),
+            "validated_score": np.float64(score(outcome, selection.env.options, selection.env.horizon)),
+            "validated_violations": np.int64(outcome.violated.sum()),
         }
+
+    def begun(training: Training) -> Selecting:
+        """The untrained policy is the best so far."""
+        parameters = body.export(training)
+        first = numbers(parameters)
+        return Selecting(training, np.int64(0), first, parameters, first["validated_score"])
+
+    def tested(seed: Selecting) -> Selecting:
+        """The policy is the best if it is as good as the best before it."""
+        parameters = body.export(seed.training)
+        latest = numbers(parameters)
+        seed = seed._replace(validated=latest)
+        better = latest["validated_score"] >= seed.best
+        return seed._replace(policy=parameters, best=latest["validated_score"]) if better else seed
+
+    def after(one: tuple[Selecting, Training, dict[str, Any]]) -> tuple[Selecting, dict[str, Any]]:
+        before, training, metrics = one
+        seed = before._replace(training=training, epochs=np.int64(before.epochs + 1))
+        if seed.epochs % selection.every == 0 and metrics["finite"]:
+            seed = tested(seed)
+        return seed, {**metrics, **seed.validated}
+
+    def epoch(seeds: Sequence[Selecting], keys: Sequence[PRNGKeyArray]) -> list[tuple[Selecting, dict[str, Any]]]:
+        trained = body.epoch([seed.training for seed in seeds], keys)
+        return body.each(after, [(seed, *one) for seed, one in zip(seeds, trained, strict=True)])
+
+    return Drive(lambda keys: body.each(begun, body.first(keys)), epoch, lambda seed: tested(seed).policy, body.each)

@@ -1,0 +1,134 @@
+"""`saute certify`: what trained policies prove, from run folders to a page and its pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated
+
+from saute.cli.options import shown_as
+from saute.cli.output import writing
+from saute.cli.trials import Trial, common_budget, reported, trials
+from saute.core.errors import UserError
+from saute.core.tables import columns, markdown
+from saute.evidence.certificate import Certificate
+from saute.evidence.certificate import certify as certify_costs
+from saute.evidence.plots import Groups, box_plot, cost_distribution, save
+from saute.evidence.stats import difference, probability_of_improvement
+from saute.runs.checkpoint import write_atomically
+from saute.runs.evaluate import TEST_SEED
+from saute.runs.folder import names_of
+from saute.runs.outcomes import keep_outcomes
+from saute.runs.pretrained import place_of
+
+__all__ = ["Certify", "certify"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certify:
+    """Say what fresh episodes of trained policies prove about their budget, and compare several runs with the first."""
+
+    runs: Annotated[tuple[pathlib.Path, ...], shown_as("RUN [RUN ...]", "required")]
+    """Run folders, or pretrained:NAME."""
+    episodes: Annotated[int, shown_as("N")] = 10_000
+    """Episodes per seed."""
+    out: Annotated[pathlib.Path | None, shown_as("FOLDER", "default: the run folder")] = None
+    """Folder for the certificate; for several runs, one folder in it for each, and their comparison."""
+    budget: Annotated[float | None, shown_as("NUMBER", "default: the run's own")] = None
+    """Budget to test at, in the units of the cost."""
+    confidence: Annotated[float, shown_as("SHARE")] = 0.95
+    """Confidence of every bound and interval."""
+    seed: Annotated[int, shown_as("N")] = TEST_SEED
+    """Seed of the evaluation."""
+
+
+def certify(options: Certify) -> None:
+    names_of(options.runs)  # Whether each is given once is said before anything is tested.
+    budget = common_budget(options.runs, options.budget)
+    if budget is None:
+        raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
+    if not 0.0 < options.confidence < 1.0:
+        raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
+    tested = []
+    for one in trials(options.runs, options.episodes, options.seed, options.budget):
+        with reported(one.run):
+            certificate = certify_costs(
+                one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
+            )
+        folder = options.out or place_of(one.run)
+        folder = folder / one.name if options.out and len(options.runs) > 1 else folder
+        with writing(folder):
+            _write(folder, one, certificate, options.seed)
+        print(f"{one.name}\n\n{certificate.text()}\n\nwrote {folder / 'certificate.md'}\n")
+        tested.append(one)
+    if len(tested) > 1:
+        rows, note = _comparison(tested, options.confidence), _note(options.confidence)
+        print(columns(rows), note, sep="\n\n")
+        if options.out is not None:
+            with writing(options.out):
+                _write_comparison(options.out, tested, budget, f"{markdown(rows)}\n\n{note}")
+            print(f"\nwrote {options.out / 'comparison.md'}")
+
+
+def _comparison(tested: Sequence[Trial], confidence: float) -> list[list[str]]:
+    """Every run against the first one, in rows of a table."""
+    rows = [["run", "against", "difference of return, IQM", "P(better return)"]]
+    first, *others = tested
+    for one in others:
+        intervals = (
+            compare(one.returns, first.returns, confidence=confidence) for compare in (difference, probability_of_improvement)
+        )
+        rows.append([one.name, first.name, *("{:.3f} [{:.3f}, {:.3f}]".format(*interval) for interval in intervals)])
+    return rows
+
+
+def _note(confidence: float) -> str:
+    return (
+        f"Intervals are {100 * confidence:g} % bootstrap intervals over seeds and their episodes. P(better return) is that of "
+        "a random episode of the run against one of the other, ties counting half."
+    )
+
+
+def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int) -> None:
+    """The certificate for people and for machines, its pictures, and the episodes that it rests on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_outcomes(folder, tested.outcomes)
+    _draw(
+        {f"seed {i}": (one.task_return, one.spent) for i, one in enumerate(tested.outcomes)},
+        certificate.budget,
+        folder / "certificate",
+    )
+    content = certificate.json(run=tested.name, config=tested.config.as_json(), evaluation_seed=seed)
+    write_atomically(folder / "certificate.json", content.encode())
+    write_atomically(folder / "certificate.md", _page(tested, certificate, seed).encode())
+
+
+def _draw(groups: Groups, budget: float | None, prefix: pathlib.Path) -> None:
+    save(box_plot(groups, budget), f"{prefix}-box.png")
+    save(cost_distribution(groups, budget), f"{prefix}-costs.png")
+
+
+def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
+    it = tested.config.experiment
+    return "\n\n".join(
+        [
+            f"# Safety certificate: {tested.name}",
+            f"**{certificate.statement}.**",
+            f"Task {it.env}, method {it.method}, optimiser {it.algo}, {it.seeds} seed(s) of {it.epochs} epochs; budget "
+            f"{certificate.budget:g} per episode. Deterministic policies, on starts from seed {seed} that training never saw.",
+            f"```text\n{certificate.table()}\n```",
+            "![Returns and costs of every seed](certificate-box.png)",
+            "![Distribution of the costs of every seed](certificate-costs.png)",
+            "\n".join(f"- {note}" for note in certificate.notes),
+            "The numbers are in `certificate.json`, every episode in `episodes/`.\n",
+        ]
+    )
+
+
+def _write_comparison(folder: pathlib.Path, tested: Sequence[Trial], budget: float, table: str) -> None:
+    _draw({one.name: (one.returns, one.costs) for one in tested}, budget, folder / "comparison")
+    certificates = "\n".join(f"- [{one.name}]({one.name}/certificate.md)" for one in tested)
+    pictures = "![Returns and costs](comparison-box.png)\n\n![Distribution of the costs](comparison-costs.png)"
+    page = ["# Comparison", table, pictures, f"Certificates:\n\n{certificates}\n"]
+    write_atomically(folder / "comparison.md", "\n\n".join(page).encode())

@@ -1,0 +1,107 @@
+"""Environments to watch: found by name, made with pictures, sautéed if there is a budget, drawn at any size."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from saute import budget as B
+from saute.core.errors import UserError
+from saute.core.gauge import paint
+from saute.core.single import SauteWrapper
+
+__all__ = ["camera_of", "make", "short_name", "spec_of"]
+
+Spec = gym.envs.registration.EnvSpec
+TASK = "saute.envs.register:single"
+"""Entry point of our own tasks: they have a mode, an engine and a budget, and are drawn at any size."""
+
+
+def spec_of(name: str) -> Spec:
+    """The registered environment of a short name or an id, whose module is imported if it is given."""
+    tasks = {spec.kwargs["name"]: id for id, spec in gym.registry.items() if spec.entry_point == TASK}
+    module, _, id = name.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+    except Exception as error:
+        raise UserError(f"the module of environment {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return gym.spec(tasks.get(id.lower().replace("-", "_"), id))
+    except gym.error.Error as error:
+        known = {known.lower(): known for known in [*gym.registry, *tasks]}
+        similar = difflib.get_close_matches(id.lower(), known, n=1)
+        hint = f"; did you mean {known[similar[0]]!r}?" if similar else "."
+        raise UserError(f"unknown environment {name!r}{hint} Use {', '.join(tasks)}, or any Gymnasium id") from error
+
+
+def short_name(spec: Spec) -> str:
+    """What a file about the environment is called."""
+    return spec.kwargs["name"] if spec.entry_point == TASK else spec.name
+
+
+def make(spec: Spec, mode: str, engine: str | None, budget: Sequence[float], unsafe_reward: float | None) -> gym.Env:
+    """The environment with RGB pictures, sautéed if there is a budget; what is not given is the task's own."""
+    env = _pictured(spec, mode, engine)
+    bare: Any = env.unwrapped
+    task = bare.env.task if spec.entry_point == TASK else None
+    chosen = [*budget] or getattr(task, "budget", None)
+    if chosen is None:
+        if unsafe_reward is not None:
+            raise UserError(f"--unsafe-reward needs a --budget; {spec.id} has none of its own")
+        return env
+    unsafe = getattr(task, "unsafe_reward", 0.0) if unsafe_reward is None else unsafe_reward
+    try:
+        return SauteWrapper(env, chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else chosen, unsafe_reward=unsafe)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
+    own = spec.entry_point == TASK
+    if not own and (mode != "train" or engine):
+        raise UserError(f"--mode and --engine are options of the five tasks; {spec.id} does not have them")
+    try:
+        with warnings.catch_warnings():
+            # That it has no pictures is our error to report.
+            warnings.simplefilter("ignore")
+            chosen: dict[str, Any] = {"mode": mode, "engine": engine} if own else {}
+            env = gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **chosen)
+    except Exception as error:
+        raise UserError(f"{spec.id} cannot be made: {error}") from error
+    if "rgb_array" not in env.metadata.get("render_modes", ()):
+        raise UserError(f"{spec.id} has no pictures: its render_modes {env.metadata.get('render_modes')} lack 'rgb_array'")
+    return env
+
+
+def camera_of(env: gym.Env, size: int | None) -> Callable[[], object]:
+    """What takes the pictures: the environment itself, unless another size is wanted."""
+    if size is None:
+        return env.render
+    if isinstance(env, SauteWrapper) and env.spec is not None and env.spec.entry_point == TASK:
+        return _drawn(env, size)
+    return lambda: _resized(env.render(), size)
+
+
+def _drawn(env: SauteWrapper, size: int) -> Callable[[], np.ndarray]:
+    from saute.envs.render import draw
+
+    bare: Any = env.unwrapped
+    return lambda: paint(draw(bare.env.task, bare.state, size), B.observe(env.remaining, env.options.reference))
+
+
+def _resized(frame: object, size: int) -> object:
+    from PIL import Image
+
+    if not isinstance(frame, np.ndarray):
+        return frame
+    width = round(size * frame.shape[1] / frame.shape[0])
+    return np.asarray(Image.fromarray(frame).resize((max(1, width), size), Image.Resampling.LANCZOS))

@@ -1,0 +1,93 @@
+"""Films: pictures in the order of time, written as GIF or MP4."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from saute.core.errors import UserError
+
+__all__ = ["GIF_FPS", "Film", "write_gif", "write_mp4"]
+
+GIF_FPS = 50.0
+"""Browsers slow down GIFs that are faster."""
+EXACT_COLOURS = 32
+"""Entries of a GIF's palette that are kept for its commonest colours."""
+
+
+class Film:
+    """Frames in the order of time; kept compressed, since the pictures of a whole episode are large."""
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, ...] = ()
+        self._frames: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (np.frombuffer(zlib.decompress(frame), np.uint8).reshape(self.shape) for frame in self._frames)
+
+    def add(self, frame: object) -> None:
+        if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            kind = type(frame).__name__
+            raise UserError(f"the environment renders a {kind} instead of RGB pictures of type uint8, so it cannot be watched")
+        self.shape = self.shape or frame.shape
+        if frame.shape != self.shape:
+            raise UserError(f"the pictures change their size from {self.shape} to {frame.shape}; use --size to make them equal")
+        self._frames.append(zlib.compress(frame.tobytes(), 1))
+
+
+def write_gif(path: pathlib.Path, film: Film, fps: float) -> None:
+    """Write an endless GIF; one palette for all of its frames, so that nothing flickers."""
+    from PIL import Image
+
+    every = max(1, len(film) // 16)
+    sample = np.concatenate([frame for i, frame in enumerate(film) if i % every == 0])
+    # Pillow rounds on its way into a palette, which would tint the background: the commonest colours are kept exactly.
+    codes, counts = np.unique(_code(sample), return_counts=True)
+    exact = codes[np.argsort(-counts, kind="stable")[:EXACT_COLOURS]]
+    rest = Image.fromarray(sample).quantize(256 - EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette() or []
+    rest += rest[:3] * (256 - EXACT_COLOURS - len(rest) // 3)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(rest + [int(code) >> shift & 255 for code in exact for shift in (16, 8, 0)])
+
+    def indexed(frame: np.ndarray) -> Image.Image:
+        pixels = np.array(Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE))
+        code = _code(frame)
+        for index, colour in enumerate(exact, start=256 - EXACT_COLOURS):
+            pixels[code == colour] = index
+        image = Image.fromarray(pixels)
+        image.putpalette(palette.getpalette() or [])
+        return image
+
+    first, *others = map(indexed, film)
+    first.save(path, save_all=True, append_images=others, duration=1000 / fps, loop=0)
+
+
+def _code(frame: np.ndarray) -> np.ndarray:
+    """One number per pixel, 0xRRGGBB."""
+    return frame @ np.array([65536, 256, 1], np.uint32)
+
+
+def write_mp4(path: pathlib.Path, film: Film, fps: float) -> None:
+    """Write H.264 that every player knows; the format wants even sizes."""
+    import imageio_ffmpeg
+
+    height, width = (side + side % 2 for side in film.shape[:2])
+    sink = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, quality=8, macro_block_size=2)
+    try:
+        with warnings.catch_warnings():
+            # JAX warns of every fork, but this one goes straight on to ffmpeg.
+            warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
+            sink.send(None)
+    except RuntimeError as problem:
+        raise UserError(f"cannot write an MP4: {problem}; choose a file --out NAME.gif") from problem
+    for frame in film:
+        padding = ((0, height - frame.shape[0]), (0, width - frame.shape[1]), (0, 0))
+        sink.send(np.ascontiguousarray(np.pad(frame, padding, mode="edge")))
+    sink.close()

@@ -1,0 +1,61 @@
+"""`saute plot`: how trained policies look, from run folders to a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Annotated, Literal
+
+from saute.cli.options import shown_as
+from saute.cli.output import writing
+from saute.cli.trials import common_budget, reported, trials
+from saute.core.errors import UserError
+from saute.evidence.plots import FORMATS, box_plot, cost_distribution, save, training_curves
+from saute.runs.evaluate import TEST_SEED
+from saute.runs.folder import names_of, read_config, read_metrics
+from saute.runs.pretrained import place_of
+
+__all__ = ["Plot", "plot"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw run folders: box plots of returns and costs, training curves, or the distribution of costs."""
+
+    kind: Annotated[Literal["box", "curves", "costs"], shown_as("{box,curves,costs}")]
+    """box: returns and costs of fresh episodes; curves: training; costs: distribution of the costs of fresh episodes."""
+    runs: Annotated[tuple[pathlib.Path, ...], shown_as("RUN [RUN ...]", "required")]
+    """Run folders, or pretrained:NAME, drawn side by side."""
+    out: Annotated[pathlib.Path | None, shown_as("FILE", "default: KIND.png in the run folder; here, if there are several")] = (
+        None
+    )
+    """File to write; .png, .svg or .pdf decides the format."""
+    episodes: Annotated[int, shown_as("N")] = 100
+    """Fresh episodes per seed."""
+    budget: Annotated[float | None, shown_as("NUMBER", "default: the run's own")] = None
+    """Budget to test at, in the units of the cost."""
+    seed: Annotated[int, shown_as("N")] = TEST_SEED
+    """Seed of the evaluation."""
+
+
+def plot(options: Plot) -> None:
+    names = names_of(options.runs)
+    if options.out is not None and options.out.suffix.lower() not in FORMATS:
+        raise UserError(f"--out {options.out} has to end in .png, .svg or .pdf, which decides the format")
+    budget = common_budget(options.runs, options.budget)
+    if options.kind == "curves":
+        metrics = {name: read_metrics(run) for run, name in names.items()}
+        steps = {name: read_config(run).settings.steps_per_epoch for run, name in names.items()}
+        with reported(options.runs[0]):
+            figure = training_curves(metrics, budget, steps_per_epoch=steps)
+    else:
+        draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
+        tested = trials(options.runs, options.episodes, options.seed, options.budget)
+        groups = {one.name: (one.returns, one.costs) for one in tested}
+        with reported(options.runs[0]):
+            figure = draw(groups, budget)
+    out = options.out or (place_of(options.runs[0]) if len(names) == 1 else pathlib.Path()) / f"{options.kind}.png"
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        save(figure, out)
+    print(f"wrote {out}")

@@ -1,0 +1,109 @@
+"""Policies to watch: random, zero, a trained one, or a function of the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pathlib
+import traceback
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+
+from saute.core.errors import UserError
+from saute.core.single import SauteWrapper
+from saute.runs.pretrained import PREFIX
+
+__all__ = ["Act", "policy_of"]
+
+Act = Callable[[object], object]
+"""Observation → action."""
+
+
+def policy_of(name: str) -> Callable[[gym.Env], Act]:
+    """What makes the policy of a name for an environment."""
+    if name == "random":
+        return lambda env: lambda obs: env.action_space.sample()
+    if name == "zero":
+        return lambda env: _resting(env.action_space)
+    run, _, seed = name.partition("@")
+    if run.startswith(PREFIX) or pathlib.Path(run).exists():
+        return _trained(run, seed)
+    function = _imported(name)
+    return lambda env: lambda obs: _admissible(name, function, obs, env.action_space)
+
+
+def _imported(name: str) -> Act:
+    module, colon, path = name.partition(":")
+    if not colon:
+        raise UserError(
+            f"unknown policy {name!r}; use random, zero, or module:function, for example policies:act, or a run folder"
+        )
+    try:
+        function: object = importlib.import_module(module)
+        for attribute in path.split("."):
+            function = getattr(function, attribute)
+    except Exception as error:
+        raise UserError(f"policy {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise UserError(f"policy {name!r} is a {type(function).__name__}, not a function from observation to action")
+    return function
+
+
+def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
+    """The deterministic policy of a run folder, which is told the remaining budget if it was trained to see it."""
+    from saute.runs.policy import load_policy
+
+    if seed and not seed.isdigit():
+        raise UserError(f"seed {seed!r} of policy {run}@{seed} is not a whole number ≥ 0")
+    try:
+        policy = load_policy(run, int(seed or 0))
+    except ValueError as problem:
+        raise UserError(str(problem)) from problem
+
+    def load(env: gym.Env) -> Act:
+        if policy.reference is not None and not isinstance(env, SauteWrapper):
+            raise UserError(f"the policy of {run} needs a budget; pass --budget")
+
+        def act(obs: object) -> object:
+            if not isinstance(env, SauteWrapper):
+                return policy(np.asarray(obs))
+            bare = np.asarray(obs)[: -env.options.constraints]
+            return policy(bare, None if policy.reference is None else env.remaining)
+
+        return lambda obs: _admissible(run, act, obs, env.action_space)
+
+    return load
+
+
+def _resting(space: gym.Space) -> Act:
+    """Always the admissible action nearest to zero."""
+    if isinstance(space, gym.spaces.Box):
+        action: object = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    elif isinstance(space, gym.spaces.Discrete):
+        action = space.start
+    elif isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+        action = np.zeros(space.shape, space.dtype)
+    else:
+        raise UserError(f"there is no zero action in {space}; use --policy random or module:function")
+    return lambda obs: action
+
+
+def _admissible(name: str, function: Act, obs: object, space: gym.Space) -> object:
+    """The function's action, within the bounds of a box; numbers of the wrong shape, and NaN, are refused."""
+    try:
+        action = function(obs)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{os.path.relpath(where.filename)}:{where.lineno}"
+        raise UserError(f"policy {name!r} failed at {place}: {type(error).__name__}: {error}") from error
+    checked = action[()] if isinstance(action, np.ndarray) and action.ndim == 0 else action
+    if isinstance(space, gym.spaces.Box):
+        # NumPy would stretch one number over a whole action.
+        with contextlib.suppress(TypeError, ValueError):
+            checked = np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
+    if (isinstance(space, gym.spaces.Box) and not isinstance(checked, np.ndarray)) or not space.contains(checked):
+        raise UserError(f"policy {name!r} returned {action!r}, which is not an action; the action space is {space}")
+    return checked

@@ -1,0 +1,34 @@
+"""The one way in which rows of text become a table: aligned columns for people, Markdown for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["columns", "markdown"]
+
+Row = Sequence[str]
+
+
+def columns(rows: Sequence[Row], right: Sequence[int] = ()) -> str:
+    """The rows, of which the first has the heads, with as much space as each column needs.
+
+    Columns are set left, those whose number is in `right` are set right.
+
+    Example:
+        >>> print(columns([("task", "cost"), ("pendulum", "7")], right=[1]))
+        task      cost
+        pendulum     7
+    """
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+
+    def line(row: Row) -> str:
+        cells = (cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(line, rows))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows, of which the first has the heads, as a table in Markdown."""
+    heads, *others = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *others])
