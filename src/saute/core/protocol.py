@@ -47,11 +47,18 @@ class Spec(NamedTuple):
     """Steps of the longest episode, if there is a limit."""
     options: Options | None = None
     """What the environment was sautéed with, if it was."""
+    cost_shape: tuple[int, ...] = ()
+    """Of the cost of one step: () for one constraint, (m,) for several."""
+    image: tuple[int, int, int] | None = None
+    """Height, width and channels, if the observation begins with a picture of 0 to 255, row by row."""
 
 
 def spec_of(env: Any) -> Spec:
     """What a learner is told about an `Env`, or about Gymnasium's environments on the host."""
-    return Spec(env.observation_space, env.action_space, env.horizon, getattr(env, "options", None))
+    options = getattr(env, "options", None)
+    cost_shape = getattr(env, "cost_shape", ()) if options is None else options.budget_shape
+    spaces = (env.observation_space, env.action_space)
+    return Spec(*spaces, env.horizon, options, cost_shape, getattr(env, "image", None))
 
 
 class Transition(NamedTuple):
