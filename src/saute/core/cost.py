@@ -88,6 +88,11 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
         raise ValueError(
             f"cost {key!r} has shape {values.shape} for {len(needed)} environments; return one cost per environment"
         )
+    if values.dtype.kind in "biu":
+        raise ValueError(
+            f"costs {key!r} come as {values.dtype}: a vector environment takes the type from the first cost that it meets, and would "
+            "cut 0.9 to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) make the vector"
+        )
     rows = values[needed]
     try:
         rows = np.asarray(rows.tolist() if rows.dtype == object else rows, dtype=np.float64)

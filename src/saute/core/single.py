@@ -138,7 +138,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         if episode.obs is not None:
             episode.obs = copy.deepcopy(obs)  # a cost function must see it as it was, whatever is done to the array later
 
-        info["cost"], info["task_reward"], info["violated"] = cost, task_reward, not is_safe
+        info["cost"], info["task_reward"], info["violated"] = cost, float(task_reward), not is_safe
         info["remaining"] = remaining.copy() if budget_shape else remaining
         reward = task_reward
         if not is_safe:
