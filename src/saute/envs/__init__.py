@@ -11,7 +11,7 @@ from saute.core.names import nearest
 if TYPE_CHECKING:
     import saute.envs.task
 
-__all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "pendulum", "point", "reacher"]
+__all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "pendulum", "point", "reacher", "task_named"]
 
 
 class Registered(NamedTuple):
@@ -30,6 +30,17 @@ TASKS = {
     "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
 }
 """The tasks by name."""
+
+
+def task_named(name: str) -> str | None:
+    """The task of a name, or of its Gymnasium id; None for all other environments."""
+    import gymnasium as gym
+
+    spec = gym.registry.get(name)
+    if spec is not None and spec.entry_point == "saute.envs.register:single":
+        return spec.kwargs["name"]
+    plain = name.replace("-", "_")
+    return plain if plain in TASKS else None
 
 
 def is_native(name: str) -> bool:

@@ -38,7 +38,13 @@ class Part(gym.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.last, reward, terminated, truncated, info = self.inner.step(action)
-        return self.last, 0.0, False, False, {**_plain(info), "reward": reward, "terminated": terminated, "truncated": truncated}
+        return (
+            self.last,
+            0.0,
+            False,
+            False,
+            {**_plain(info), "reward": reward, "terminated": terminated, "truncated": truncated},
+        )
 
     def get_attributes(self, name: str) -> tuple[Any, ...]:
         return self.inner.get_attr(name)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from typing import Any
 
-import gymnasium as gym
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+import numpy as np
+from gymnasium.vector import VectorEnv
 
 from saute.algos.cpo import cpo
 from saute.algos.mbpo import Mbpo, MbpoSettings, mbpo
@@ -16,18 +15,18 @@ from saute.algos.pets import Pets, PetsSettings, pets
 from saute.algos.ppo import ppo
 from saute.algos.sac import Sac, SacSettings, sac
 from saute.algos.trpo import trpo
-from saute.core.names import nearest
 from saute.core.native import SauteEnv
 from saute.core.native import saute as sauted
 from saute.core.options import Options, options, uniform
 from saute.core.protocol import Env
 from saute.core.vector import SauteVectorWrapper
-from saute.envs import TASKS, is_native, make_task
+from saute.envs import TASKS, make_task
 from saute.envs.from_gym import HostEnvs
 from saute.envs.task import TaskEnv
 from saute.learn.constraint import Free, Pid
-from saute.runs.config import IN_PYTHON, Changes, Config, Experiment, completed
-from saute.runs.presets import PRESETS
+from saute.runs.config import Changes, Config, Experiment, completed
+from saute.runs.presets import PRESETS, changed
+from saute.runs.source import IN_PYTHON, Source, named
 from saute.runs.validation import Selection
 
 __all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_of", "ledger_of", "selection_of"]
@@ -35,16 +34,33 @@ __all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_
 Algorithm = OnPolicy | Sac | Mbpo | Pets
 
 
-def configured(asked: Experiment, changes: Changes | None = None) -> Config:
-    """The experiment by value; an environment that is not JAX-native is made once, to know how long its episodes are."""
-    name = asked.env.replace("-", "_")
-    if name in TASKS:
-        return completed(asked, changes, make_task(name).horizon)
-    if ":" not in asked.env and asked.env not in gym.registry:
-        return completed(asked, changes)
-    one = HostEnvs(_vector(asked.env, 1, "train"))
-    one.envs.close()
-    return completed(asked, changes, one.horizon)
+def configured(asked: Experiment, changes: Changes | None = None, source: Source | None = None) -> Config:
+    """The experiment by value; an own environment is made and stepped once, to know how long its episodes are and what they cost.
+
+    What is wrong with the names is said before.
+    """
+    config = completed(asked, changes)
+    source = source or named(config.experiment.env, config.experiment.cost)
+    if source.name in TASKS:
+        return completed(asked, changes, make_task(source.name).horizon)
+    config = completed(asked, changes, _looked_at(config, source).horizon)
+    if config.experiment.unsafe_reward == "auto":
+        config = changed(config, "experiment.unsafe_reward", _auto(config, source))
+    return config
+
+
+def _looked_at(config: Config, source: Source) -> Env | HostEnvs:
+    """One environment, in which a step has shown that its costs can be read."""
+    shape = config.experiment.cost_shape
+    bare = source.bare("train", 1, shape)
+    if not isinstance(bare, VectorEnv):
+        return bare
+    one = HostEnvs(bare, cost=source.key, constraints=(len(shape) and shape[0]) or None)
+    if source.make is not None:
+        one.reset(0)
+        one.step(np.stack([one.action_space.sample()] * one.num_envs))
+        one.envs.close()
+    return one
 
 
 def algorithm_of(config: Config) -> Algorithm:
@@ -62,34 +78,40 @@ def algorithm_of(config: Config) -> Algorithm:
 
 
 def environment_of(
-    config: Config, mode: str = "train", num_envs: int | None = None, budget: float | None = None
+    config: Config, mode: str = "train", num_envs: int | None = None, budget: Any = None, source: Source | None = None
 ) -> Env | HostEnvs:
     """The environment, sautéed if the method says so: JAX-native where that exists, else Gymnasium's on the host.
 
     At another budget than the run's own, a policy goes on seeing it relative to that: z₀ = d / d_ref.
     """
     asked, training = config.experiment, mode == "train"
-    if asked.env.startswith(IN_PYTHON):
-        raise ValueError(
-            f"{asked.env.removeprefix(IN_PYTHON)} was given in Python and cannot be made again from its name; evaluate it there"
-        )
-    parameters = config.task if training else {}
-    if is_native(asked.env):
-        env = TaskEnv(make_task(asked.env, mode, **parameters))
-        return sauted(env, **_options(config, training, budget)) if asked.sauted else env
-    seeds = asked.seeds if training and num_envs is None and _side_by_side(config) else 1
-    envs = _vector(asked.env, num_envs or seeds * (asked.envs or 1), mode, **parameters)
-    return HostEnvs(SauteVectorWrapper(envs, **_options(config, training, budget)) if asked.sauted else envs, seeds=seeds)
+    source = source or named(asked.env, asked.cost)
+    seeds = asked.seeds if training and num_envs is None and _side_by_side(config, source) else 1
+    count = num_envs or seeds * (asked.envs or 1)
+    bare = source.bare(mode, count, asked.cost_shape, asked.workers if training else 0, **(config.task if training else {}))
+    is_sauted = getattr(bare, "options", None) is not None or (isinstance(bare, VectorEnv) and bare.metadata.get("saute"))
+    if is_sauted and budget is not None:
+        raise ValueError(f"budget={budget!r} cannot be set: the environment that was given is sautéed already")
+    chosen = _options(config, training, budget)
+    if isinstance(bare, VectorEnv | HostEnvs):
+        seeds = bare.seeds if isinstance(bare, HostEnvs) else seeds
+        if not asked.sauted or is_sauted:
+            constraints = asked.cost_shape[0] if asked.cost_shape else None
+            return bare if isinstance(bare, HostEnvs) else HostEnvs(bare, cost=source.key, seeds=seeds, constraints=constraints)
+        vector, key = (bare.envs, "cost") if isinstance(bare, HostEnvs) else (bare, source.key)
+        return HostEnvs(SauteVectorWrapper(vector, cost=key, **chosen), seeds=seeds)
+    return sauted(bare, **chosen) if asked.sauted and not is_sauted else bare
 
 
-def selection_of(config: Config) -> Selection | None:
+def selection_of(config: Config, source: Source | None = None) -> Selection | None:
     """How the policy to keep is chosen, if the configuration says so: by test starts, which are not those of any test."""
     if config.validation is None:
         return None
-    return Selection(environment_of(config, "test", config.validation), config.validation, config.validation_every)
+    env = environment_of(config, "test", config.validation, source=source)
+    return Selection(env, config.validation, config.validation_every)
 
 
-def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: float | None, discount: float = 1.0) -> Options | None:
+def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: Any = None, discount: float = 1.0) -> Options | None:
     """The budget that episodes are held against: the one that they carry, or that is asked for, or the limit, or the task's."""
     carried = getattr(env, "options", None)
     if carried is not None:
@@ -144,12 +166,16 @@ def _name(env: Env | HostEnvs) -> tuple[str, dict[str, Any]]:
     return f"{IN_PYTHON}{type(bare).__name__}", {}
 
 
-def _options(config: Config, training: bool, budget: float | None) -> dict[str, Any]:
+def _options(config: Config, training: bool, budget: Any) -> dict[str, Any]:
     asked, unsafe = config.experiment, config.training_unsafe_reward
     high: Any = asked.budget if budget is None else budget
-    random = training and asked.lowest_budget is not None
+    if training and asked.lowest_budget is not None:
+        highs = high if isinstance(high, tuple) else (high,)
+        lows = np.broadcast_to(asked.lowest_budget, len(highs)).tolist()
+        ranges = [uniform(low, end) for low, end in zip(lows, highs, strict=True)]
+        high = ranges if isinstance(high, tuple) else ranges[0]
     return {
-        "budget": uniform(asked.lowest_budget, high) if random and asked.lowest_budget is not None else high,
+        "budget": high,
         "reference_budget": asked.budget,
         "discount": asked.discount,
         "unsafe_reward": unsafe if training and unsafe is not None else asked.unsafe_reward,
@@ -159,7 +185,7 @@ def _options(config: Config, training: bool, budget: float | None) -> dict[str, 
     }
 
 
-def _side_by_side(config: Config) -> bool:
+def _side_by_side(config: Config, source: Source) -> bool:
     """Whether every seed has environments of its own.
 
     MuJoCo steps a large batch faster than several small ones; users' environments would only be more, so theirs take turns,
@@ -168,26 +194,7 @@ def _side_by_side(config: Config) -> bool:
     asked, settings = config.experiment, config.settings
     if asked.env in TASKS:
         return isinstance(settings, OnPolicySettings)
-    one = HostEnvs(_vector(asked.env, 1, "train"))
-    one.envs.close()
-    return one.horizon is None or settings.steps_per_epoch // (asked.envs or 1) < one.horizon
-
-
-def _vector(name: str, num_envs: int, mode: str, **parameters: Any) -> VectorEnv:
-    if name in TASKS:
-        from saute.envs.register import vector
-
-        return vector(name, num_envs, mode, autoreset_mode=AutoresetMode.DISABLED, **parameters)
-    if ":" in name:
-        module, name = name.split(":", 1)
-        try:
-            importlib.import_module(module)
-        except Exception as problem:
-            raise ValueError(
-                f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
-            ) from problem
-    nearest(name, gym.registry, "environment")
-    try:
-        return SyncVectorEnv([lambda: gym.make(name)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
-    except Exception as problem:
-        raise ValueError(f"{name} cannot be made: {problem}") from problem
+    if source.make is None:
+        return False
+    horizon = _looked_at(config, source).horizon
+    return horizon is None or settings.steps_per_epoch // (asked.envs or 1) < horizon

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 
@@ -16,9 +16,9 @@ from saute.algos.pets import PetsSettings
 from saute.algos.sac import SacSettings
 from saute.core.names import nearest
 from saute.core.options import as_budget
-from saute.envs import TASKS, is_native, make_task
+from saute.envs import TASKS, is_native, make_task, task_named
 from saute.learn.constraint import Free, Lagrangian, Pid
-from saute.runs.presets import PRESETS, Changes, changed, changes_of
+from saute.runs.presets import OWN, PRESETS, Changes, changed, changes_of
 
 __all__ = ["ALGORITHMS", "METHODS", "Config", "Experiment", "completed"]
 
@@ -40,8 +40,6 @@ ENDLESS = {"pendulum", "reacher"}
 MULTIPLIERS: dict[str, type[Controller]] = {"lagrangian": Lagrangian, "pid": Pid, "cvar": Lagrangian, "cvar-tail": Lagrangian}
 METHODS = ("vanilla", "saute", *MULTIPLIERS)
 CONTROLLERS: dict[str, type[Controller]] = {"free": Free, "lagrangian": Lagrangian, "pid": Pid}
-IN_PYTHON = "python:"
-"""Before the name of an environment that was given in Python, and so cannot be made again from its name."""
 MOST_ENVS = 20
 LONGEST_WHOLE = 100_000
 """Longer episodes are not waited for: an epoch ends before they do."""
@@ -57,13 +55,15 @@ class Experiment:
     """ppo, trpo, cpo, sac, mbpo or pets."""
     method: str = "saute"
     """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
-    budget: float | None = None
-    """Safety budget of an episode; by default the task's own."""
+    budget: float | tuple[float, ...] | None = None
+    """Safety budget of an episode, one number per constraint; by default the task's own."""
+    cost: str | tuple[str, ...] = "cost"
+    """Where the info of an own environment has its cost: a key, dotted for nested ones (safety.total), or a key per budget."""
     discount: float = 1.0
     """Discount γ of the cost: the budget is for Σ γᵗ l_t."""
-    unsafe_reward: float | None = None
-    """Reward of every step once the budget is overspent; by default the task's own."""
-    lowest_budget: float | None = None
+    unsafe_reward: float | Literal["auto"] | None = None
+    """Reward of every step once the budget is overspent; by default the task's own, or 0; auto chooses one from random episodes."""
+    lowest_budget: float | tuple[float, ...] | None = None
     """Draw the budget of every training episode between this and the budget, so that one policy serves all of them."""
     augment: bool = True
     """Whether a sautéed policy observes its remaining budget."""
@@ -87,6 +87,8 @@ class Experiment:
     envs: int | None = None
     """Environments of a seed side by side, for those that are not JAX-native; by default as many as whole episodes fit into
     an epoch, 20 at most; mbpo and pets step one."""
+    workers: int = 0
+    """Processes that step environments which are not JAX-native, for slow ones; 0 steps them in this one."""
 
     @property
     def parts(self) -> set[str]:
@@ -96,6 +98,12 @@ class Experiment:
     @property
     def sauted(self) -> bool:
         return "saute" in self.parts
+
+    @property
+    def cost_shape(self) -> tuple[int, ...]:
+        """Of the cost of one step: () for one constraint, (m,) for several."""
+        several = self.budget if isinstance(self.budget, tuple) else () if isinstance(self.cost, str) else self.cost
+        return (len(several),) if several else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +149,7 @@ class Config:
         controller = dict(values["constraint"])
         kind_of = CONTROLLERS[nearest(controller.pop("kind"), CONTROLLERS, "constraint")]
         return Config(
-            Experiment(**{name: values[name] for name in asked}),
+            Experiment(**{name: _as_tuple(values[name]) for name in asked}),
             settings=_rebuilt(SETTINGS[nearest(values["algo"], SETTINGS, "algorithm")](), values["settings"]),
             constraint=_rebuilt(kind_of(1.0), controller),
             **{name: values[name] for name in own},
@@ -159,6 +167,11 @@ def _rebuilt(default: Any, value: Any) -> Any:
     return tuple(value) if isinstance(default, tuple) else value
 
 
+def _as_tuple(value: Any) -> Any:
+    """What JSON has as a list."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def completed(asked: Experiment, changes: Changes | None = None, horizon: int | None = None) -> Config:
     """The experiment by value, or an error that names what is wrong.
 
@@ -168,10 +181,12 @@ def completed(asked: Experiment, changes: Changes | None = None, horizon: int | 
     _check_method(asked)
     task = _check_env(asked)
     budget = asked.budget if asked.budget is not None or task is None else task.budget
-    budget = None if budget is None else as_budget(budget, (), "budget")
+    budget = None if budget is None else _numbers(budget, "budget")
     _check_budget(asked, budget)
-    name = asked.env.replace("-", "_") if task is not None else asked.env
-    chosen = {"epochs": 300} | changes_of(asked.preset, name, asked.algo, asked.parts) | dict(changes or {})
+    _check_costs(asked, budget)
+    name = asked.env if task is None else task_named(asked.env) or asked.env
+    known = OWN if task is None else name
+    chosen = {"epochs": 300} | changes_of(asked.preset, known, asked.algo, asked.parts) | dict(changes or {})
     epochs = chosen.pop("epochs")
     unsafe = asked.unsafe_reward
     if unsafe is not None:
@@ -181,6 +196,8 @@ def completed(asked: Experiment, changes: Changes | None = None, horizon: int | 
             asked,
             env=name,
             budget=budget,
+            cost=asked.cost if isinstance(asked.cost, str) or len(asked.cost) > 1 else asked.cost[0],
+            lowest_budget=None if asked.lowest_budget is None else _numbers(asked.lowest_budget, "lowest_budget"),
             unsafe_reward=unsafe if unsafe is not None else (0.0 if task is None else task.unsafe_reward),
         ),
         SETTINGS[asked.algo](),
@@ -214,15 +231,17 @@ def _check_method(asked: Experiment) -> None:
         number = getattr(asked, name)
         if number is not None and number < 1:
             raise ValueError(f"--{name} {number} must be at least 1")
+    if asked.workers < 0:
+        raise ValueError(f"--workers {asked.workers} must be at least 0")
     if not 0 <= asked.seed < 2**31:
         raise ValueError(f"--seed {asked.seed} must be a whole number from 0 to 2³¹ − 1")
 
 
 def _check_env(asked: Experiment) -> Any:
     """The task, if the environment is one of ours."""
-    name = asked.env.replace("-", "_")
-    if name not in TASKS:
-        if ":" not in asked.env:
+    name = task_named(asked.env)
+    if name is None:
+        if ":" not in asked.env:  # a module, or an environment that was given in Python
             nearest(asked.env, [*TASKS, *gym.registry], "environment")
         return None
     if asked.algo in MODEL_BASED and name not in ENDLESS:
@@ -233,7 +252,35 @@ def _check_env(asked: Experiment) -> Any:
     return make_task(name)
 
 
-def _check_budget(asked: Experiment, budget: float | None) -> None:
+def _numbers(value: object, name: str) -> float | tuple[float, ...]:
+    """Positive numbers: one by itself, several as a tuple."""
+    if not isinstance(value, tuple | list) or len(value) == 1:
+        return as_budget(value[0] if isinstance(value, tuple | list) else value, (), name)
+    return tuple(as_budget(value, (len(value),), name).tolist())
+
+
+def _check_costs(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
+    """As many costs as budgets, before anything is made."""
+    keys = 1 if isinstance(asked.cost, str) else len(asked.cost)
+    budgets = len(budget) if isinstance(budget, tuple) else 1
+    several = keys > 1 or (budgets > 1 and asked.cost != "cost")
+    if several and keys != budgets and budget is not None:
+        raise ValueError(
+            f"{budgets} budget(s) for {keys} cost(s): pass one budget per cost, for example --budget 30 5 --cost heat wear"
+        )
+    name = task_named(asked.env)
+    if asked.cost != "cost" and name is not None:
+        raise ValueError(f"--cost {asked.cost} is for own environments; {asked.env} has a cost of its own")
+    if asked.workers and name is not None and is_native(name):
+        raise ValueError(
+            f"--workers {asked.workers} is for Gymnasium environments; {asked.env} is compiled, and uses all cores"
+        )
+    lowest = len(asked.lowest_budget) if isinstance(asked.lowest_budget, tuple) else 1
+    if asked.lowest_budget is not None and lowest not in (1, budgets):
+        raise ValueError(f"--lowest-budget has {lowest} numbers for {budgets} budget(s); pass one, or one each")
+
+
+def _check_budget(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
     if not 0.0 < asked.discount <= 1.0:
         raise ValueError(f"--discount {asked.discount} is outside (0, 1]; use 1 to count every cost fully, as the paper does")
     if budget is None and (asked.parts != {"vanilla"} or asked.algo == "cpo"):
@@ -248,11 +295,11 @@ def _check_budget(asked: Experiment, budget: float | None) -> None:
         )
 
 
-def _controller(asked: Experiment, budget: float | None) -> Controller:
+def _controller(asked: Experiment, budget: float | tuple[float, ...] | None) -> Controller:
     if asked.algo == "cpo":
-        return Free(budget)
+        return Free(cast(Any, budget))
     kind = next((MULTIPLIERS[part] for part in MULTIPLIERS if part in asked.parts), None)
-    return Free() if kind is None else kind(cast(float, budget))
+    return Free() if kind is None else kind(cast(Any, budget))
 
 
 def _with_budgets(config: Config) -> Config:

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["PRESETS", "TABLE", "changed", "changes_of"]
+__all__ = ["OWN", "PRESETS", "TABLE", "changed", "changes_of"]
 
 PRESETS = ("paper", "fast", "short")
 """short: fast ones for fewer epochs, for what is only compared."""
 
+OWN = "own"
+"""What all environments but the five tasks are called here."""
 Changes = Mapping[str, Any]
 """Dotted names of a configuration → values: {"epochs": 85, "settings.discount": 0.98, "constraint.rate": 0.03}."""
 T = TypeVar("T")

@@ -1,0 +1,107 @@
+"""Where the environments of a run come from: a name, or whatever a user has at hand in Python."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from saute.core.cost import CostSource
+from saute.core.names import nearest
+from saute.core.protocol import Env
+from saute.envs import is_native, make_task, task_named
+from saute.envs.from_gym import HostEnvs, vector_of
+from saute.envs.task import TaskEnv
+
+__all__ = ["IN_PYTHON", "Source", "found", "named"]
+
+IN_PYTHON = "python:"
+"""Before the name of what was given in Python, and so cannot be made again from its name."""
+
+
+class Source(NamedTuple):
+    """What makes the environments of a run, or the only one that there is."""
+
+    name: str
+    """As the configuration has it: enough to make them again, unless it begins with `python:`."""
+    make: Callable[[], gym.Env] | None = None
+    ready: Any = None
+    """An `Env`, `HostEnvs` or a vector environment, which cannot be made again or in other numbers."""
+    cost: CostSource = "cost"
+
+    @property
+    def key(self) -> CostSource:
+        """Where the info of the vector has the cost: environments that are made here have it under its usual name."""
+        return self.cost if self.make is None else "cost"
+
+    def bare(
+        self, mode: str, num_envs: int, shape: tuple[int, ...], workers: int = 0, **task: Any
+    ) -> Env | HostEnvs | VectorEnv:
+        """Environments that are not sautéed yet, unless those that were given are; their costs have this shape."""
+        if self.ready is not None:
+            return self.ready
+        if is_native(self.name):
+            return TaskEnv(make_task(self.name, mode, **task))
+        if self.make is None:
+            from saute.envs.register import vector
+
+            return vector(self.name, num_envs, mode, autoreset_mode=AutoresetMode.DISABLED, **task)
+        try:
+            return vector_of(self.make, num_envs, self.cost, shape, workers)
+        except Exception as problem:
+            raise ValueError(f"{self.name} cannot be made: {problem}") from problem
+
+
+def named(name: str, cost: CostSource = "cost") -> Source:
+    """A task, a Gymnasium id, or module:Id, whose module is imported."""
+    if name.startswith(IN_PYTHON):
+        given = name.removeprefix(IN_PYTHON)
+        raise ValueError(
+            f"{given} was given in Python and cannot be made again from its name; name one with --env module:Id-v0"
+        )
+    if isinstance(cost, str) and cost.startswith(IN_PYTHON):
+        given = cost.removeprefix(IN_PYTHON)
+        raise ValueError(f"the cost {given} was a function in Python; name an environment that has it in its info with --env")
+    task = task_named(name)
+    if task is not None:
+        return Source(task)
+    module, _, id = name.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except Exception as problem:
+            raise ValueError(
+                f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
+            ) from problem
+    nearest(id, gym.registry, "environment")
+    return Source(name, functools.partial(gym.make, id), cost=cost)
+
+
+def found(env: Any, cost: CostSource = "cost") -> Source:
+    """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
+    if isinstance(env, str):
+        return named(env, cost)
+    if isinstance(env, gym.Env):
+        return _of_instance(env, cost)
+    name = f"{IN_PYTHON}{getattr(env, '__name__', type(env).__name__)}"
+    if isinstance(env, HostEnvs | VectorEnv | Env):
+        return Source(name, ready=env, cost=cost)
+    if callable(env):
+        return Source(name, env, cost=cost)
+    raise TypeError(
+        f"{env!r} is not an environment; pass a task or Gymnasium id, an environment, a function that makes one, a vector "
+        "environment, or a JAX-native Env"
+    )
+
+
+def _of_instance(env: gym.Env, cost: CostSource) -> Source:
+    """One environment can be made again by its spec, wrappers included; without one there is only itself."""
+    spec = env.spec
+    if spec is None:
+        return Source(f"{IN_PYTHON}{type(env.unwrapped).__name__}", ready=HostEnvs(lambda: env, cost=cost), cost=cost)
+    plain = not spec.kwargs and not spec.additional_wrappers
+    return Source(spec.id if plain else f"{IN_PYTHON}{spec.id}", functools.partial(gym.make, spec), cost=cost)
