@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt
 
 from saute.core.masks import along
 from saute.core.native import Sauted
 from saute.core.protocol import Env, Step
 from saute.envs.engine import MujocoEngine
-from saute.envs.task import Action, Clocked, Sensors, State, Task, TaskEnv
+from saute.envs.task import Action, Clocked, State, Task, TaskEnv, outcome
 
 __all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
 
@@ -96,7 +96,7 @@ class MujocoBatch:
         self.engine = MujocoEngine(env.task)
         self._start = jax.jit(jax.vmap(functools.partial(_start, env.task)))
         self._observe = jax.jit(jax.vmap(env.task.observe))
-        self._judge = jax.jit(jax.vmap(functools.partial(_judge, env.task)))
+        self._outcome = jax.jit(jax.vmap(functools.partial(outcome, env.task)))
 
     def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
         n, task = len(seeds), self.env.task
@@ -121,9 +121,8 @@ class MujocoBatch:
         x, time = batch.state.physical, batch.state.time + 1
         x_next, sensors = self.engine.advance(x, actions)
         with double():
-            judged = _on_host(self._judge(x, actions, x_next, sensors, time))
-        state = Clocked(x_next, time)
-        return Keyed(batch.keys, state), Step(state, *judged)
+            step = _on_host(self._outcome(x, actions, x_next, sensors, time))
+        return Keyed(batch.keys, step.state), step
 
     def physical(self, batch: Keyed) -> np.ndarray:
         return batch.state.physical.copy()
@@ -150,13 +149,6 @@ def _step(env: Env, batch: Keyed, action: Action) -> tuple[RawKey, Step]:
 def _start(task: Task, key: RawKey) -> tuple[RawKey, State]:
     key, draw = _split(key)
     return key, task.start(draw)
-
-
-def _judge(task: Task, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> tuple[Array, ...]:
-    terminated = task.terminated(x_next)
-    truncated = (time >= task.horizon) & ~terminated
-    reward, cost = task.reward(x, action, x_next), task.cost(x, action, x_next)
-    return task.observe(x_next, sensors), reward, cost, terminated, truncated
 
 
 def _on_host(tree: PyTree) -> PyTree:

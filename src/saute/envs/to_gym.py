@@ -290,10 +290,9 @@ def physical_option(options: dict[str, Any] | None, env: Env, batch: tuple[int, 
         raise ValueError('options["budget"] needs SauteWrapper or SauteVectorWrapper around the bare environment')
     if not options or options.get("state") is None:
         return None
-    task = getattr(env, "task", None)
-    size = task.state_size if task is not None else None
-    if size is None:
+    if not hasattr(env, "task"):
         raise ValueError(f'{type(env).__name__} cannot start from a physical state; reset it without options["state"]')
+    size = env.task.state_size
     try:
         x = np.asarray(options["state"], dtype=np.float64)
     except (TypeError, ValueError):
