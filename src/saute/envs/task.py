@@ -73,7 +73,7 @@ def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors
 
 @dataclasses.dataclass(frozen=True)
 class TaskEnv:
-    """A task as a JAX-native `Env`, if it has physics: `advance(x, action)`, and `sense(x, action)` while the action is held."""
+    """A task as a JAX-native `Env`; its physics are `advance(x, action)`, and `sense(x, action)` while the action is held."""
 
     task: Any
 

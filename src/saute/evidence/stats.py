@@ -94,10 +94,7 @@ def bootstrap(
     were not trained. Over "episodes" it is stratified, with all seeds kept: it speaks of these policies only. With one seed
     the two are the same.
     """
-    _check(over, confidence, resamples)
-    seeds, rng = as_seeds(values), np.random.default_rng(seed)
-    drawn = [statistic(_resample(seeds, over, rng)) for _ in range(resamples)]
-    return _interval(statistic(np.concatenate(seeds)), drawn, confidence)
+    return _resampled([as_seeds(values)], statistic, over, confidence, seed, resamples)
 
 
 def difference(
@@ -111,15 +108,8 @@ def difference(
     resamples: int = RESAMPLES,
 ) -> Interval:
     """Statistic of the first less that of the second, both resampled, independently of each other, as in `bootstrap`."""
-    return _of_two(
-        as_seeds(first, "first"),
-        as_seeds(second, "second"),
-        lambda x, y: statistic(x) - statistic(y),
-        over,
-        confidence,
-        seed,
-        resamples,
-    )
+    both = [as_seeds(first, "first"), as_seeds(second, "second")]
+    return _resampled(both, lambda x, y: statistic(x) - statistic(y), over, confidence, seed, resamples)
 
 
 def probability_of_improvement(
@@ -144,7 +134,7 @@ def probability_of_improvement(
         wins, tries = np.bincount(x, minlength=known.size), np.bincount(y, minlength=known.size)
         return float(wins @ (2 * np.cumsum(tries) - tries) / (2 * x.size * y.size))
 
-    return _of_two(parts[: len(x)], parts[len(x) :], by_ranks, over, confidence, seed, resamples)
+    return _resampled([parts[: len(x)], parts[len(x) :]], by_ranks, over, confidence, seed, resamples)
 
 
 def as_seeds(values: ArrayLike, name: str = "values") -> Seeds:
@@ -186,34 +176,21 @@ def _row(values: ArrayLike, name: str) -> np.ndarray:
     return row
 
 
-def _resample(seeds: Seeds, over: str, rng: np.random.Generator) -> np.ndarray:
-    chosen = rng.integers(len(seeds), size=len(seeds)) if over == "seeds" else range(len(seeds))
-    return np.concatenate([seeds[i][rng.integers(seeds[i].size, size=seeds[i].size)] for i in chosen])
-
-
-def _of_two(
-    x: Seeds,
-    y: Seeds,
-    statistic: Callable[[np.ndarray, np.ndarray], float],
-    over: str,
-    confidence: float,
-    seed: int,
-    resamples: int,
+def _resampled(
+    groups: list[Seeds], statistic: Callable[..., float], over: str, confidence: float, seed: int, resamples: int
 ) -> Interval:
-    _check(over, confidence, resamples)
-    rng = np.random.default_rng(seed)
-    drawn = [statistic(_resample(x, over, rng), _resample(y, over, rng)) for _ in range(resamples)]
-    return _interval(statistic(np.concatenate(x), np.concatenate(y)), drawn, confidence)
-
-
-def _interval(value: float, drawn: list[float], confidence: float) -> Interval:
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(value), float(low), float(high))
-
-
-def _check(over: str, confidence: float, resamples: int) -> None:
+    """A statistic of one or two groups of seeds, and the interval of its values when each group is resampled."""
     check_share(confidence, "confidence")
     if over not in ("seeds", "episodes"):
         raise ValueError(f"over={over!r} is not known; resample over 'seeds' or over 'episodes'")
     if resamples < 1:
         raise ValueError(f"resamples={resamples!r} must be at least 1, for example {RESAMPLES}")
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(*(_resample(seeds, over, rng) for seeds in groups)) for _ in range(resamples)]
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(statistic(*map(np.concatenate, groups))), float(low), float(high))
+
+
+def _resample(seeds: Seeds, over: str, rng: np.random.Generator) -> np.ndarray:
+    chosen = rng.integers(len(seeds), size=len(seeds)) if over == "seeds" else range(len(seeds))
+    return np.concatenate([seeds[i][rng.integers(seeds[i].size, size=seeds[i].size)] for i in chosen])

@@ -141,16 +141,18 @@ def best_of_the_safe(rows: Rows) -> Verdict:
     )
 
 
-def spread_wider(rows: Rows) -> Verdict:
+def spread_wider(rows: Rows, times: float = WIDER) -> Verdict:
     """Holds if the cost of each of the others varies at least twice as much as that of the first."""
     first, *others = rows
-    return Verdict(_counted([row.cost.std >= WIDER * first.cost.std for row in others]), _deviations(rows))
+    deviations = "; ".join(f"{row.label} {row.cost.std:.2f}" for row in rows)
+    return Verdict(
+        _counted([row.cost.std >= times * first.cost.std for row in others]), f"standard deviation of the cost: {deviations}"
+    )
 
 
 def spread_as_wide(rows: Rows) -> Verdict:
     """Holds if the cost of each of the others varies at least 90 % as much as that of the first."""
-    first, *others = rows
-    return Verdict(_counted([row.cost.std >= (1 - NEAR) * first.cost.std for row in others]), _deviations(rows))
+    return spread_wider(rows, 1 - NEAR)
 
 
 def reach_its_costs(rows: Rows) -> Verdict:
@@ -211,10 +213,6 @@ def _returns(rows: Rows) -> str:
 
 def _costs(rows: Rows) -> str:
     return "mean cost: " + "; ".join(f"{row.label} {row.cost.mean:.2f}" for row in rows)
-
-
-def _deviations(rows: Rows) -> str:
-    return "standard deviation of the cost: " + "; ".join(f"{row.label} {row.cost.std:.2f}" for row in rows)
 
 
 def _family(name: str, *others: str) -> tuple[Claim, ...]:

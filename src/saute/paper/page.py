@@ -53,9 +53,9 @@ def read(results: pathlib.Path, scale: str, name: str) -> Rows:
 
 def verdicts(name: str, known: dict[str, Rows]) -> list[tuple[str, Verdict]]:
     """Every claim about an artifact with its verdict; rows of its own come before those of another."""
-    claims = CLAIMS.get(name, ())
-    others = [known.get(claim.source, {}) if claim.source else {} for claim in claims]
-    return [(claim.sentence, verdict(claim, {**other, **known[name]})) for claim, other in zip(claims, others, strict=True)]
+    return [
+        (claim.sentence, verdict(claim, known.get(claim.source or name, {}) | known[name])) for claim in CLAIMS.get(name, ())
+    ]
 
 
 def table(artifact: Artifact, rows: Rows) -> str:
@@ -75,13 +75,10 @@ def page(results: pathlib.Path, scale: str, here: pathlib.Path) -> str:
     for name, artifact in ARTIFACTS.items():
         parts.append(f"## {artifact.title}\n\nThe paper in short: {artifact.claim}")
         parts += [_command(name, scale, known[name]), table(artifact, known[name]), _claims(verdicts(name, known))]
-        pictures = {"box.png": "Returns and costs", "curves.png": "Training"}
-        links = (
-            f"![{artifact.title}: {text}]({_link(results / scale / name / file, here)})"
-            for file, text in pictures.items()
-            if (results / scale / name / file).exists()
-        )
-        parts += links
+        for file, text in (("box.png", "Returns and costs"), ("curves.png", "Training")):
+            picture = results / scale / name / file
+            if picture.exists():
+                parts.append(f"![{artifact.title}: {text}]({_link(picture, here)})")
     solved = results / scale / "theory" / "theory.md"
     if solved.exists():
         command = f"`saute reproduce theory --scale {scale}`"
