@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from saute import budget as B
 from saute.core.cost import CostSource, check_batch, check_source, read_batch
 from saute.core.gauge import paint
-from saute.core.masks import along
+from saute.core.masks import along, masked
 from saute.core.observation import augmented_space, augmenter, batch_augmenter
 from saute.core.options import BudgetLike, options
 from saute.core.single import refuse_twice, take_budget
@@ -104,7 +104,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._begin(mask, budget)
         self._unknown = ""
         self._obs = copy.deepcopy(obs) if callable(self._source) else None
-        return self._observe(obs), _masked(info, mask, remaining=self._report(self._remaining))
+        return self._observe(obs), masked(info, mask, remaining=self._report(self._remaining))
 
     def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         chosen = self.options
@@ -126,8 +126,8 @@ class SauteVectorWrapper(VectorWrapper):
             terminated, truncated = terminated | ~is_safe, truncated & is_safe
             ended = terminated | truncated
         paid = cost if chosen.several else cost[:, 0]
-        _masked(info, ~restarted, cost=paid, task_reward=task_reward, violated=~is_safe)
-        _masked(info, ~self._nobody, remaining=self._report(self._remaining))
+        masked(info, ~restarted, cost=paid, task_reward=task_reward, violated=~is_safe)
+        masked(info, ~self._nobody, remaining=self._report(self._remaining))
         if np.count_nonzero(ended):
             self._finish(info, ended, ~is_safe)
         self._ended = ended
@@ -185,11 +185,11 @@ class SauteVectorWrapper(VectorWrapper):
             "episode_task_return": self._episode_task_return.copy(),
             "episode_violated": violated.copy(),
         }
-        _masked(info, ended.copy(), **totals)
+        masked(info, ended.copy(), **totals)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return
         last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
-        info["final_info"] = _masked(info.get("final_info", {}), ended.copy(), **last)
+        info["final_info"] = masked(info.get("final_info", {}), ended.copy(), **last)
         if self.options.augment:
             info["final_obs"] = self._augment_final(info["final_obs"], ended)
         self._begin(ended)
@@ -232,13 +232,6 @@ class SauteVectorWrapper(VectorWrapper):
     def _report(self, values: np.ndarray) -> np.ndarray:
         """A copy for info, without the constraint axis if there is only one constraint."""
         return values.copy() if self.options.several else values[:, 0].copy()
-
-
-def _masked(info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
-    """Add entries to an info with Gymnasium's masks; they share the one that is given."""
-    for key, value in values.items():
-        info[key], info[f"_{key}"] = value, mask
-    return info
 
 
 def _with_final(obs: Batch, final_obs: Batch, ended: np.ndarray) -> Any:

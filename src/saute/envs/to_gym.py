@@ -12,7 +12,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from saute.core.masks import along
+from saute.core.masks import along, masked
 from saute.core.native import Sauted, SauteEnv
 from saute.core.options import Options
 from saute.core.protocol import Env, Step
@@ -158,7 +158,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
             self._state, placed = self._batch.place(self._state, x, mask)
             self._obs = np.where(mask[:, None], placed, self._obs)
         self._ended = np.zeros(self.num_envs, bool) if mask.all() else self._ended & ~mask
-        return self._obs.copy(), masked(budgets(self._state), mask)
+        return self._obs.copy(), masked({}, mask, **budgets(self._state))
 
     def step(self, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
@@ -177,12 +177,11 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._ended = step.terminated | step.truncated
         self._obs = step.obs
         key = "cost" if step.cost.ndim == 1 else "costs"
-        info: dict[str, Any] = {key: step.cost, f"_{key}": ~restarted}
-        info |= masked(outcomes(self._state), ~restarted)
+        info = masked({}, ~restarted, **{key: step.cost}, **outcomes(self._state))
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             info |= self._final(self._state, step, key)
             self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
-        info |= masked(budgets(self._state), np.ones(self.num_envs, bool))
+        masked(info, np.ones(self.num_envs, bool), **budgets(self._state))
         return self._obs.copy(), step.reward, step.terminated, step.truncated, info
 
     @property
@@ -232,7 +231,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         for env in np.flatnonzero(self._ended):
             final_obs[env] = step.obs[env].copy()
         ended = self._ended.copy()
-        final_info = masked({key: step.cost.copy(), **budgets(state), **outcomes(state)}, ended.copy())
+        final_info = masked({}, ended.copy(), **{key: step.cost.copy()}, **budgets(state), **outcomes(state))
         return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
 
 
@@ -258,11 +257,6 @@ def outcomes(batch: Keyed) -> dict[str, np.ndarray]:
     """What sautéed states know of the last step, under the names that the wrappers use."""
     state = batch.state
     return {"task_reward": state.task_reward.copy(), "violated": state.violated.copy()} if isinstance(state, Sauted) else {}
-
-
-def masked(entries: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Entries of an info, each with Gymnasium's mask of the environments that it is about."""
-    return entries | {f"_{key}": mask for key in entries}
 
 
 def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Space[Any]]:
