@@ -15,7 +15,7 @@ Mask = TypeVar("Mask", np.ndarray, "jax.Array")
 
 
 def along(mask: Mask, like: np.ndarray | jax.Array) -> Mask:
-    """A mask of the first axes of `like` with as many axes as that, (n, 1, …, 1), so that it chooses whole rows of it."""
+    """The mask with as many axes as `like`, (n, 1, …, 1), so that `where` chooses whole rows of `like`."""
     return mask.reshape(*mask.shape, *(1,) * (like.ndim - mask.ndim))
 
 

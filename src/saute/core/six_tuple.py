@@ -1,4 +1,4 @@
-"""Between Gymnasium's 5-tuple step with `info["cost"]` and the 6-tuple step with a separate cost."""
+"""Convert between Gymnasium's step of five values, with `info["cost"]`, and a step of six values with a separate cost."""
 
 from __future__ import annotations
 
