@@ -1,4 +1,4 @@
-"""What a task is, and the one way in which a task becomes an `Env`: physics, then sensors, then the clock."""
+"""What a task is, and how a task becomes an `Env`: physics, then sensors, then the clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Scalar = Float[Array, ""]
 
 @runtime_checkable
 class Task(Protocol):
-    """Start, observation, reward and cost of one task, as pure functions of its flat physical state x."""
+    """The start, observation, reward and cost of a task, as pure functions of its physical state x, a vector."""
 
     mode: str
     horizon: int
@@ -52,14 +52,14 @@ class Modelled(Task, Protocol):
 
 
 class Clocked(NamedTuple):
-    """State of a `TaskEnv`: the physical state and the number of steps already made."""
+    """The state of a `TaskEnv`: the physical state, and how many steps have been made."""
 
     physical: Float[Any, "*batch state"]
     time: Int[Any, "*batch"]
 
 
 def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> Step:
-    """What the step x → x_next is worth; `truncated` at the horizon, unless terminated."""
+    """All that follows from a step x → x_next of the physics; `truncated` at the horizon, unless terminated."""
     terminated = task.terminated(x_next)
     return Step(
         state=Clocked(x_next, time),
