@@ -1,11 +1,11 @@
 """The Sauté MDP of a finite problem, solved exactly by dynamic programming backwards in time.
 
-With rewards r to maximise and overspending worth −n per step, the optimal values over T steps are
+Rewards r are maximised, and each step after the budget is overspent is worth −n. The optimal values over T steps are
 
     V_t(s, w) = max_a r(s, a) + γ E V_{t+1}(s', w')  if w' = w − l(s, a) ≥ 0  else  −n + γ V_{t+1}(overspent),    V_T = 0.
 
-As n grows they fall to V_∞, where a violation of any probability is worth −∞ (Sootla et al. 2022, theorem 2, which has it
-in costs −r to minimise: there V_n rises to V_∞).
+As n grows they fall to V_∞, where a violation, however improbable, is worth −∞ (Sootla et al. 2022, theorem 2; the paper
+minimises costs −r, so that there V_n rises to V_∞).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 __all__ = ["NO_SAFE_ACTION", "Mdp", "Solution", "mdp", "solve", "stages", "violation_probability"]
 
 NO_SAFE_ACTION = -1
-"""What the policy of n = ∞ says where every action may lead to a violation."""
+"""Stands in the policy of n = ∞ for an action, where every action may lead to a violation."""
 
 
 class Mdp(NamedTuple):
-    """A finite MDP with a safety cost, counted in levels of the budget; `transition` has one sparse matrix per action."""
+    """A finite MDP with a safety cost in levels of the budget; `transition` has one sparse matrix per action."""
 
     transition: tuple[Any, ...]
     reward: Float[np.ndarray, "state action"]
@@ -40,7 +40,7 @@ class Solution(NamedTuple):
 
 
 def mdp(transition: Sequence[Any], reward: npt.ArrayLike, cost: npt.ArrayLike) -> Mdp:
-    """A checked `Mdp` from one (state, state) matrix per action, sparse or not, and rewards and costs (state, action)."""
+    """Check and make an `Mdp` from one (state, state) matrix per action, sparse or not, and tables (state, action)."""
     from scipy import sparse
 
     matrices = tuple(sparse.csr_array(one, copy=True) for one in transition)
@@ -55,7 +55,7 @@ def mdp(transition: Sequence[Any], reward: npt.ArrayLike, cost: npt.ArrayLike) -
     if costs.min() < 0:
         raise ValueError(f"cost has {costs.min():g}; a safety cost is at least 0")
     for action, one in enumerate(matrices):
-        # What is stored as 0 would make 0 · (−∞) of a state that cannot be reached.
+        # A stored 0 would be multiplied by the −∞ of a state that cannot be reached.
         one.eliminate_zeros()
         total = one.sum(1)
         if one.data.min() < 0 or not np.allclose(total, 1, atol=1e-5):
@@ -69,14 +69,14 @@ def mdp(transition: Sequence[Any], reward: npt.ArrayLike, cost: npt.ArrayLike) -
 def stages(
     mdp: Mdp, levels: int, horizon: int, unsafe_reward: float = -np.inf, discount: float = 1.0
 ) -> Iterator[Float[np.ndarray, "state level"]]:
-    """V_t for t = T − 1, …, 0; costs between two levels interpolate the values of both.
+    """V_t for t = T − 1, …, 0; where a cost leads between two levels, their values are interpolated.
 
-    Interpolation is the same as rounding the remaining budget at random and right on average, so that for whole costs the
-    solution is exact and for others it converges with the number of levels (Kushner & Dupuis 2001). Under n = ∞ every outcome
-    of the rounding has to be safe, which is safe but wasteful; grids want a finite n.
+    Interpolation is the same as rounding the remaining budget up or down at random, so that it is right on average. For whole
+    costs the solution is exact; for others it converges as there are more levels (Kushner & Dupuis 2001). Under n = ∞ every
+    outcome of the rounding has to be safe, which wastes budget: use a finite n with costs that are not whole.
     """
     value, overspent, prices = _last(mdp, levels, horizon, unsafe_reward, discount)
-    # Where all actions cost the same, the best one is found first and pays once.
+    # If all actions cost the same, the best one is chosen first and only that one is paid for.
     shared = bool((mdp.cost == mdp.cost[:, :1]).all())
     for _ in range(horizon):
         overspent = unsafe_reward + discount * overspent
@@ -100,16 +100,16 @@ def solve(mdp: Mdp, levels: int, horizon: int, unsafe_reward: float = -np.inf, d
 
 
 def violation_probability(mdp: Mdp, solution: Solution, state: int, level: int) -> float:
-    """Probability that an episode of the optimal policy overspends: exactly, by carrying the distribution of (s, w)."""
+    """The exact probability that an episode of the optimal policy overspends, from the distribution of (s, w) at each step."""
     if (mdp.cost != np.round(mdp.cost)).any():
-        raise ValueError("some costs are not whole levels; only for whole costs is the distribution exact")
+        raise ValueError("some costs are not whole levels; the distribution is exact only for whole costs")
     levels = solution.value.shape[2]
     here, kept = np.zeros((len(mdp.reward), levels)), np.arange(levels)
     here[state, level] = 1.0
     for policy in solution.policy:
         ahead = np.zeros_like(here)
         for a, transition in enumerate(mdp.transition):
-            # Where no action is safe, all of them are equally bad; the first one stands for all.
+            # Where no action is safe, all are equally bad, and the first one is taken.
             moved = np.where(np.maximum(policy, 0) == a, here, 0.0)
             paid = kept[None, :] + mdp.cost[:, a, None].astype(int)
             after = np.where(paid < levels, np.take_along_axis(moved, np.minimum(paid, levels - 1), 1), 0.0)
@@ -121,7 +121,7 @@ def violation_probability(mdp: Mdp, solution: Solution, state: int, level: int) 
 def _last(
     mdp: Mdp, levels: int, horizon: int, unsafe_reward: float, discount: float
 ) -> tuple[np.ndarray, float, list[list[_Price]]]:
-    """What is known at the end: V_T, the value of having overspent, and what each action costs."""
+    """Where the recursion begins: V_T, the value of an overspent budget, and what each action costs."""
     if levels < 0 or horizon < 1:
         raise ValueError(f"levels={levels} and horizon={horizon} must be at least 0 and 1")
     if not unsafe_reward < np.inf or not 0 < discount <= 1:
@@ -130,7 +130,7 @@ def _last(
 
 
 def _ahead(mdp: Mdp, prices: list[list[_Price]], value: np.ndarray, overspent: float, discount: float) -> Iterator[np.ndarray]:
-    """Q_t(s, w, a) of one action after another."""
+    """Q_t(s, w, a), for one action after another."""
     for transition, reward, price in zip(mdp.transition, mdp.reward.T, prices, strict=True):
         ahead = transition @ value
         if discount != 1:
@@ -141,7 +141,7 @@ def _ahead(mdp: Mdp, prices: list[list[_Price]], value: np.ndarray, overspent: f
 
 
 class _Price(NamedTuple):
-    """States in which an action costs `whole` levels and a `part` of the next one, which is 0 for all of them or for none."""
+    """The states in which an action costs `whole` levels, and `part` of one more level; None if it costs no more in any."""
 
     rows: np.ndarray
     whole: int
@@ -159,7 +159,7 @@ def _prices(cost: np.ndarray) -> list[_Price]:
 
 
 def _pay(ahead: np.ndarray, prices: list[_Price], overspent: float) -> None:
-    """From values at the budget that is left after a step to values at the budget before it, in place."""
+    """Turn values by the budget after a step into values by the budget before it, in place."""
     levels = ahead.shape[1] - 1
     for rows, k, part in prices:
         left = ahead[rows]

@@ -1,4 +1,4 @@
-"""MBPO: soft actor-critic on short imagined rollouts that branch off from real states (Janner et al. 2019)."""
+"""MBPO: soft actor-critic on short imagined rollouts that begin in real states (Janner et al. 2019)."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ SAC = SacSettings(
 
 @dataclasses.dataclass(frozen=True)
 class MbpoSettings:
-    """Soft actor-critic's settings, whose replay holds the real steps, and those of the imagination that feeds it."""
+    """The settings of soft actor-critic, whose replay holds the real steps, of the model, and of the imagined rollouts."""
 
     sac: SacSettings = SAC
     model: ModelSettings = MODEL
     rollouts: int = 100
-    """Imagined rollouts per real step, shared evenly among the elite members of the ensemble."""
+    """Imagined rollouts per real step, the same number from each elite member of the ensemble."""
     length: int = 1
     """Steps of an imagined rollout."""
     imagined: int = 100_000
-    """Imagined steps that are kept."""
+    """How many imagined steps are kept."""
     real: float = 0.05
-    """Fraction of real steps in a batch."""
+    """Fraction of a batch that is real steps."""
     learned_budget: bool = False
-    """Whether the model learns z as a state dimension, as in the paper, instead of w' = (w − l)/γ being computed."""
+    """Whether the model learns z as part of the state, as in the paper, or w' = (w − l)/γ is computed from the cost."""
 
     def __post_init__(self) -> None:
         if self.rollouts < 1 or self.rollouts % self.model.elites:
@@ -70,19 +70,19 @@ class MbpoSettings:
 
 
 class MbpoState(NamedTuple):
-    """Everything that training changes; the real steps are in the replay of soft actor-critic."""
+    """Everything that training changes; the real steps are in the replay of `sac`."""
 
     sac: SacState
     model: Parameters
     frequencies: Float[Array, "member row"]
     imagined: Replay
     fitted: Bool[Array, ""]
-    """Whether the epoch began with a model that had been fitted."""
+    """Whether this epoch has a fitted model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mbpo:
-    """MBPO with its settings."""
+    """The algorithm MBPO: its settings, and functions of the task that are known."""
 
     settings: MbpoSettings
     known: Known = NOTHING
@@ -108,7 +108,7 @@ class Mbpo:
 
 @dataclasses.dataclass(frozen=True)
 class MbpoAgent:
-    """A learner from every step: it fits a model when an epoch begins, then imagines and updates after every real step."""
+    """A learner that fits its model at the beginning of an epoch, and imagines and updates after every real step."""
 
     settings: MbpoSettings
     actor: SacAgent
@@ -133,7 +133,7 @@ class MbpoAgent:
         return ()
 
     def begin(self, state: MbpoState, key: PRNGKeyArray) -> tuple[MbpoState, Metrics]:
-        """Fit the model to all real steps, once there are enough of them."""
+        """Fit the model to all real steps, if there are enough of them."""
         real, ready = state.sac.replay, state.sac.steps >= self.settings.sac.random_steps
         assert real is not None
         scaled = real._replace(rows=real.rows._replace(action=self.policy.scale(real.rows.action)))
@@ -148,7 +148,7 @@ class MbpoAgent:
         return self.actor.act(state.sac, memory, obs, key)
 
     def observe(self, state: MbpoState, rows: Transition, key: PRNGKeyArray) -> tuple[MbpoState, Metrics]:
-        """Keep a real step and, if the epoch began with a model, imagine and update."""
+        """Keep a real step and, if this epoch has a fitted model, imagine and update."""
         if len(rows.terminated) != 1:
             raise ValueError(f"mbpo learns after every step of one environment, not of {len(rows.terminated)}; use num_envs=1")
         dream_key, learn_key = jax.random.split(key)
@@ -161,7 +161,7 @@ class MbpoAgent:
         def batch(draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
             return self.batch(real, dreams, draw_key, budget_key)
 
-        # The replay is only read here: it stays outside, so that no branch and no loop hands it on.
+        # The replay is only read here. It is left out of the state, so that no branch and no loop copies it.
         apart, metrics = self.actor.updated(
             state.fitted, actor._replace(replay=None), batch, learn_key, settings.sac.updates(1)
         )
@@ -178,7 +178,7 @@ class MbpoAgent:
         return self.ensemble.objection(metrics.pop("unknown_ends"), "mbpo")
 
     def imagine(self, state: MbpoState, key: PRNGKeyArray) -> Rows:
-        """Rollouts of the policy from real states, in the worlds of the elite members; one that ends begins anew."""
+        """Imagined rollouts of the policy from real states, by the elite members; one that ends begins again at its start."""
         settings, options = self.settings, self.actor.options
         start_key, key = jax.random.split(key)
         assert state.sac.replay is not None
@@ -211,7 +211,7 @@ class MbpoAgent:
         return jax.tree.map(lambda column: column.reshape(total, *column.shape[3:]), rows)
 
     def batch(self, real: Replay, dreams: Replay, draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
-        """Real and imagined rows, half of them with fresh remaining budgets if the settings say so."""
+        """Real and imagined rows; half of them get new remaining budgets if the settings say so."""
         settings, options = self.settings, self.actor.options
         real_key, dream_key = jax.random.split(draw_key)
         count = round(settings.real * settings.sac.batch)
@@ -223,5 +223,5 @@ class MbpoAgent:
 
 
 def mbpo(settings: MbpoSettings | None = None, known: Known = NOTHING) -> Mbpo:
-    """MBPO; on a sautéed environment it imagines sautéed rollouts, in which each step spends the cost that it predicts."""
+    """MBPO; on a sautéed environment its rollouts are sautéed too: each imagined step spends the predicted cost."""
     return Mbpo(settings or MbpoSettings(), known)

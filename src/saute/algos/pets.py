@@ -1,4 +1,4 @@
-"""PETS: planning through a learned ensemble, without a policy net (Chua et al. 2018)."""
+"""PETS: planning with a learned ensemble, without a policy net (Chua et al. 2018)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Pets", "PetsAgent", "PetsSettings", "PetsState", "pets"]
 
 @dataclasses.dataclass(frozen=True)
 class PetsSettings:
-    """Sizes that two cores plan with in real time on the pendulum; Chua et al. use far larger ones."""
+    """The settings; with these sizes two cores plan in real time on the pendulum, Chua et al. use far larger ones."""
 
     planner: CemSettings = CEM
     model: ModelSettings = MODEL
     steps_per_epoch: int = 200
     fit_every: int = 50
-    """Steps after which the model is fitted again."""
+    """Steps between two fits of the model."""
     random_steps: int = 200
-    """Steps with uniform actions, before the first fit."""
+    """Steps with uniformly random actions, before the first fit."""
     replay: int = 5000
     learned_budget: bool = False
-    """Whether the model learns z as a state dimension, as in the paper, instead of w' = (w − l)/γ being computed."""
+    """Whether the model learns z as part of the state, as in the paper, or w' = (w − l)/γ is computed from the cost."""
 
     def __post_init__(self) -> None:
         if self.fit_every < 1:
@@ -62,7 +62,7 @@ class PetsState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Pets:
-    """PETS with its settings."""
+    """The algorithm PETS: its settings, and functions of the task that are known."""
 
     settings: PetsSettings
     known: Known = NOTHING
@@ -81,7 +81,7 @@ class Pets:
 
 @dataclasses.dataclass(frozen=True)
 class PetsAgent:
-    """A learner from every step: it keeps it, and fits its model again every few of them; acting is planning."""
+    """A learner that keeps every step, fits its model again after every few steps, and plans to act."""
 
     settings: PetsSettings
     policy: Planner
@@ -98,11 +98,11 @@ class PetsAgent:
         )
 
     def memory(self, count: int) -> Plan:
-        """Nothing planned yet."""
+        """The memory before the first plan."""
         return self.policy.memory(count)
 
     def act(self, state: PetsState, memory: Plan, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        """The first action of the plan, gone on with from here, and what is left of it; before there is a model, any action."""
+        """Continue the plan, return its first action and what is left of it; before the first fit, a random action."""
 
         def planned() -> tuple[Array, Plan]:
             plan = self.policy.plan(state.model, obs, memory, key)
@@ -115,7 +115,7 @@ class PetsAgent:
         return Acted(*jax.lax.cond(state.steps < self.settings.random_steps, uniform, planned))
 
     def observe(self, state: PetsState, rows: Transition, key: PRNGKeyArray) -> tuple[PetsState, Metrics]:
-        """Keep a step and, when it is time, fit the model to all of them."""
+        """Keep a step and, every few steps, fit the model to all of them."""
         if len(rows.terminated) != 1:
             raise ValueError(f"pets learns after every step of one environment, not of {len(rows.terminated)}; use num_envs=1")
         settings, ensemble, options = self.settings, self.policy.ensemble, self.policy.options
@@ -129,7 +129,7 @@ class PetsAgent:
         return PetsState(model, state.frequencies, replay, steps), metrics
 
     def export(self, state: PetsState) -> Parameters:
-        """The ensemble, with which the planner acts."""
+        """The ensemble, from which the planner can act."""
         return state.model
 
     def vital(self, state: PetsState) -> PyTree:
@@ -140,5 +140,5 @@ class PetsAgent:
 
 
 def pets(settings: PetsSettings | None = None, known: Known = NOTHING) -> Pets:
-    """PETS with iCEM; on a sautéed environment it imagines sautéed futures, so that overspending ones are worth nothing."""
+    """PETS with iCEM; on a sautéed environment it imagines sautéed futures, so that overspending is worthless."""
     return Pets(settings or PetsSettings(), known)

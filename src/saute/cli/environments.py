@@ -1,4 +1,4 @@
-"""Environments to watch: found by name, made with pictures, sautéed if there is a budget, drawn at any size."""
+"""Environments to watch: find them by name, make them with pictures, sauté them with a budget, draw them at any size."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["camera_of", "make", "short_name", "spec_of"]
 
 Spec = gym.envs.registration.EnvSpec
 TASK = "saute.envs.register:single"
-"""Entry point of our own tasks: they have a mode, an engine and a budget, and are drawn at any size."""
+"""The entry point of the five tasks; they have a mode, an engine and a budget, and can be drawn at any size."""
 
 
 def spec_of(name: str) -> Spec:
-    """The registered environment of a short name or an id, whose module is imported if it is given."""
+    """The registered environment of a task's name or a Gymnasium id; in module:Id the module is imported first."""
     tasks = {spec.kwargs["name"]: id for id, spec in gym.registry.items() if spec.entry_point == TASK}
     module, _, id = name.rpartition(":")
     try:
@@ -44,12 +44,12 @@ def spec_of(name: str) -> Spec:
 
 
 def short_name(spec: Spec) -> str:
-    """What a file about the environment is called."""
+    """The name of the environment in file names."""
     return spec.kwargs["name"] if spec.entry_point == TASK else spec.name
 
 
 def make(spec: Spec, mode: str, engine: str | None, budget: Sequence[float], unsafe_reward: float | None) -> gym.Env:
-    """The environment with RGB pictures, sautéed if there is a budget; what is not given is the task's own."""
+    """The environment with RGB pictures, sautéed if there is a budget; budget and unsafe reward default to the task's own."""
     env = _pictured(spec, mode, engine)
     bare: Any = env.unwrapped
     task = bare.env.task if spec.entry_point == TASK else None
@@ -71,7 +71,7 @@ def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
         raise UserError(f"--mode and --engine are options of the five tasks; {spec.id} does not have them")
     try:
         with warnings.catch_warnings():
-            # That it has no pictures is our error to report.
+            # Gymnasium warns of an environment without pictures; we report it as an error below.
             warnings.simplefilter("ignore")
             chosen: dict[str, Any] = {"mode": mode, "engine": engine} if own else {}
             env = gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **chosen)
@@ -83,7 +83,7 @@ def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
 
 
 def camera_of(env: gym.Env, size: int | None) -> Callable[[], object]:
-    """What takes the pictures: the environment itself, unless another size is wanted."""
+    """A function that takes a picture: the environment's own `render`, or one of another size."""
     if size is None:
         return env.render
     if isinstance(env, SauteWrapper) and env.spec is not None and env.spec.entry_point == TASK:

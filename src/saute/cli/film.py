@@ -1,4 +1,4 @@
-"""Films: pictures in the order of time, written as GIF or MP4."""
+"""Films: frames in the order of time, written as GIF or MP4."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from saute.core.errors import UserError
 __all__ = ["GIF_FPS", "Film", "write_gif", "write_mp4"]
 
 GIF_FPS = 50.0
-"""Browsers slow down GIFs that are faster."""
+"""Browsers play faster GIFs too slowly."""
 EXACT_COLOURS = 32
-"""Entries of a GIF's palette that are kept for its commonest colours."""
+"""Entries of a GIF's palette that are reserved for its most frequent colours."""
 
 
 class Film:
-    """Frames in the order of time; kept compressed, since the pictures of a whole episode are large."""
+    """Frames in the order of time, kept compressed, because the pictures of a whole episode are large."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] = ()
@@ -43,12 +43,12 @@ class Film:
 
 
 def write_gif(path: pathlib.Path, film: Film, fps: float) -> None:
-    """Write an endless GIF; one palette for all of its frames, so that nothing flickers."""
+    """Write a GIF that repeats for ever; all frames share one palette, so that nothing flickers."""
     from PIL import Image
 
     every = max(1, len(film) // 16)
     sample = np.concatenate([frame for i, frame in enumerate(film) if i % every == 0])
-    # Pillow rounds on its way into a palette, which would tint the background: the commonest colours are kept exactly.
+    # Pillow rounds colours to fit a palette, which would tint the background, so the most frequent colours are kept exactly.
     codes, counts = np.unique(_code(sample), return_counts=True)
     exact = codes[np.argsort(-counts, kind="stable")[:EXACT_COLOURS]]
     rest = Image.fromarray(sample).quantize(256 - EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette() or []
@@ -75,14 +75,14 @@ def _code(frame: np.ndarray) -> np.ndarray:
 
 
 def write_mp4(path: pathlib.Path, film: Film, fps: float) -> None:
-    """Write H.264 that every player knows; the format wants even sizes."""
+    """Write H.264, which every player can show; the format needs an even height and width, so edges are repeated."""
     import imageio_ffmpeg
 
     height, width = (side + side % 2 for side in film.shape[:2])
     sink = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, quality=8, macro_block_size=2)
     try:
         with warnings.catch_warnings():
-            # JAX warns of every fork, but this one goes straight on to ffmpeg.
+            # JAX warns of every fork, but this one only starts ffmpeg.
             warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
             sink.send(None)
     except RuntimeError as problem:

@@ -1,4 +1,4 @@
-"""What the options of several commands share: how the help shows them."""
+"""How the help shows the options of all commands."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["positional", "shown_as"]
 
 
 def shown_as(metavar: str, hint: str | None = None) -> Any:
-    """How the help shows an option; tyro asks when it reads the annotations, so that commands load without it."""
+    """How the help shows an option; it is evaluated when tyro reads the annotations, so commands load without tyro."""
     import tyro
 
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if hint is None else f"({hint})")
 
 
 def positional() -> Any:
-    """An option without a name, though it need not be given."""
+    """An argument without an option name that may be left out."""
     import tyro
 
     return tyro.conf.Positional

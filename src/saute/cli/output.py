@@ -1,4 +1,4 @@
-"""Writing what the user asked for: whole or not at all, and with errors that name the file."""
+"""Write the files that the user asked for: whole or not at all, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["replacing", "writing"]
 
 @contextlib.contextmanager
 def writing(out: pathlib.Path, option: str = "--out") -> Iterator[None]:
-    """What goes wrong with a file is the user's to know, and another place may be the way out."""
+    """Turn an error of the file system into one that names the file and the option to choose another place."""
     try:
         yield
     except OSError as problem:
@@ -24,7 +24,7 @@ def writing(out: pathlib.Path, option: str = "--out") -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A new file next to the wanted one, which it replaces in the end, so that there is never half a file."""
+    """A new file beside the wanted one; at the end it replaces the wanted one, so that there is never half a file."""
     partial = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
     try:
         with writing(out):

@@ -1,4 +1,4 @@
-"""`saute plot`: how trained policies look, from run folders to a picture."""
+"""`saute plot`: pictures of training and of trained policies, from run folders."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Plot:
     """Draw run folders: box plots of returns and costs, training curves, or the distribution of costs."""
 
     kind: Annotated[Literal["box", "curves", "costs"], shown_as("{box,curves,costs}")]
-    """box: returns and costs of fresh episodes; curves: training; costs: distribution of the costs of fresh episodes."""
+    """box: returns and costs of fresh episodes; curves: training; costs: the distribution of the costs of fresh episodes."""
     runs: Annotated[tuple[pathlib.Path, ...], shown_as("RUN [RUN ...]", "required")]
-    """Run folders, or pretrained:NAME, drawn side by side."""
+    """Run folders, or pretrained:NAME, to draw side by side."""
     out: Annotated[pathlib.Path | None, shown_as("FILE", "default: KIND.png in the run folder; here, if there are several")] = (
         None
     )

@@ -1,4 +1,4 @@
-"""Policies to watch: random, zero, a trained one, or a function of the user's."""
+"""Policies to watch: random, zero, a trained one, or a function of the user."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from saute.runs.pretrained import PREFIX
 __all__ = ["Act", "policy_of"]
 
 Act = Callable[[object], object]
-"""Observation → action."""
+"""A policy: observation → action."""
 
 
 def policy_of(name: str) -> Callable[[gym.Env], Act]:
-    """What makes the policy of a name for an environment."""
+    """A function that makes the policy of this name for an environment."""
     if name == "random":
         return lambda env: lambda obs: env.action_space.sample()
     if name == "zero":
@@ -53,7 +53,7 @@ def _imported(name: str) -> Act:
 
 
 def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
-    """The deterministic policy of a run folder, which is told the remaining budget if it was trained to see it."""
+    """The deterministic policy of a run folder; it sees the remaining budget if it was trained with it."""
     from saute.runs.policy import load_policy
 
     if seed and not seed.isdigit():
@@ -79,7 +79,7 @@ def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
 
 
 def _resting(space: gym.Space) -> Act:
-    """Always the admissible action nearest to zero."""
+    """A policy that always takes the allowed action nearest to zero."""
     if isinstance(space, gym.spaces.Box):
         action: object = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
     elif isinstance(space, gym.spaces.Discrete):
@@ -92,7 +92,7 @@ def _resting(space: gym.Space) -> Act:
 
 
 def _admissible(name: str, function: Act, obs: object, space: gym.Space) -> object:
-    """The function's action, within the bounds of a box; numbers of the wrong shape, and NaN, are refused."""
+    """The function's action, clipped to the bounds of a Box; an action of the wrong shape, or NaN, is refused."""
     try:
         action = function(obs)
     except Exception as error:
@@ -101,7 +101,7 @@ def _admissible(name: str, function: Act, obs: object, space: gym.Space) -> obje
         raise UserError(f"policy {name!r} failed at {place}: {type(error).__name__}: {error}") from error
     checked = action[()] if isinstance(action, np.ndarray) and action.ndim == 0 else action
     if isinstance(space, gym.spaces.Box):
-        # NumPy would stretch one number over a whole action.
+        # `reshape`, because NumPy's broadcasting would repeat one number for the whole action.
         with contextlib.suppress(TypeError, ValueError):
             checked = np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
     if (isinstance(space, gym.spaces.Box) and not isinstance(checked, np.ndarray)) or not space.contains(checked):

@@ -1,4 +1,4 @@
-"""`saute reproduce`: figures and tables of the paper by name, a list of them, and a page of all."""
+"""`saute reproduce`: the figures and tables of the paper by name, their list, and a page of all."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from saute.runs.evaluate import TEST_SEED
 __all__ = ["Reproduce", "reproduce"]
 
 SOLVING = {"smoke": 20, "laptop": 300, "paper": 300}
-"""Seconds that solving what is not trained takes."""
+"""Seconds to solve theorem 2, which needs no training, by scale."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Reproduce figures and tables of the paper; what was trained already is not trained again."""
+    """Reproduce figures and tables of the paper; finished runs are not trained again."""
 
     names: Annotated[tuple[str, ...], positional()] = ()
-    """Figures and tables, or all; page writes the page of all that has been reproduced, and trains nothing; none lists them."""
+    """Names of figures and tables, or all; page only writes the page of all that is reproduced; without a name, list them."""
     scale: Scale = "laptop"
-    """smoke: one epoch, to see that all works; laptop: the fast presets, shorter where many are compared; paper: the paper's
+    """smoke: one epoch, to see that everything works; laptop: the fast presets, shorter for most baselines; paper: the paper's
     settings and epochs."""
     episodes: Annotated[int, shown_as("N")] = EPISODES
-    """Test episodes per seed; planners get 25 at most."""
+    """Test episodes per seed; PETS, which is slow to test, gets 25 at most."""
     runs: Annotated[pathlib.Path, shown_as("FOLDER")] = pathlib.Path("runs/reproduce")
-    """Where runs are kept, each in a folder named after its settings."""
+    """Where run folders are kept; each is named after its settings."""
     out: Annotated[pathlib.Path, shown_as("FOLDER")] = pathlib.Path("results")
     """Where numbers and pictures go."""
     page: Annotated[pathlib.Path, shown_as("FILE")] = pathlib.Path("docs/reproduction.md")
     """Where the page goes."""
     train: bool = True
-    """Whether to train what has not been trained; otherwise only rows whose runs are finished are tested."""
+    """Whether to train runs that are not finished; without, only rows whose runs are finished are tested."""
     jobs: Annotated[int, shown_as("N")] = 1
-    """How many trainings run at once, each in its own process, before anything is tested; one alone keeps two cores
+    """How many runs are trained at once, each in its own process, before anything is tested; one run alone keeps two cores
     busy."""
     list: bool = False
-    """List name, number of runs, expected time, state and content of every figure and table."""
+    """List every figure and table: name, number of runs, time, state and content."""
 
 
 def reproduce(options: Reproduce) -> None:
@@ -72,7 +72,7 @@ def reproduce(options: Reproduce) -> None:
 def _chosen(options: Reproduce) -> list[str]:
     every = [*ARTIFACTS, THEORY]
     if options.names == ("all",):
-        # Solving takes minutes too, so that all without training leaves it out.
+        # Theorem 2 takes minutes to solve, so "all" without training leaves it out.
         return every if options.train else [*ARTIFACTS]
     try:
         return [nearest(name, every, "artifact") for name in options.names]
@@ -81,7 +81,7 @@ def _chosen(options: Reproduce) -> list[str]:
 
 
 def _made(name: str, options: Reproduce) -> str:
-    """The table of a figure or table, and the verdicts on its claims, once it is trained, tested and written."""
+    """Train, test and write a figure or table; the text is its table and the verdicts on its claims."""
     if options.train:
         train_missing([name], options.scale, options.runs)
     if not make(name, options.scale, options.runs, options.out, options.episodes, TEST_SEED):
@@ -115,8 +115,8 @@ def _listing(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> str:
     total = duration(sum(expected_seconds(need.config) or 0.0 for need in every.values()))
     return f"""{columns(rows, right=[1, 2])}
 
-Times are those of training on two cores, measured (also beside another training) or expected of slow ones.
-One after another, the {len(every)} different runs are expected to take {total}; those that several share are trained once."""
+Times are for training on two cores: measured where a run is finished (perhaps beside another run), else expected.
+One after another, the {len(every)} different runs are expected to take {total}; runs that several share are trained once."""
 
 
 def _state(trained: int, runs: int, tested: int, rows: int) -> str:

@@ -36,7 +36,7 @@ class Watch:
     policy: Annotated[str, shown_as("NAME")] = "random"
     """random, zero, a run folder (RUN or RUN@SEED), pretrained:NAME@SEED, or module:function: observation (with z) → action."""
     budget: Annotated[tuple[float, ...], shown_as("NUMBER ...", "default: the task's own; none for other environments")] = ()
-    """Safety budget, one number per constraint, by which the environment is sautéed."""
+    """Safety budget with which the environment is sautéed, one number per constraint."""
     unsafe_reward: Annotated[float | None, shown_as("NUMBER", "default: the task's own")] = None
     """Reward of every step once the budget is overspent."""
     mode: Literal["train", "test"] = "train"
@@ -44,11 +44,11 @@ class Watch:
     engine: Annotated[str | None, shown_as("NAME", "default: the task's first")] = None
     """Physics of the five tasks: jax or mujoco."""
     seed: Annotated[int, shown_as("N")] = 0
-    """Seed of the first episode; the next ones count on."""
+    """Seed of the first episode; each next episode has the next number."""
     episodes: Annotated[int, shown_as("N")] = 1
     """Episodes to film, one after the other."""
     steps: Annotated[int, shown_as("N")] = 1000
-    """Length at which an episode is cut."""
+    """Most steps of an episode; a longer one is cut off."""
     fps: Annotated[float | None, shown_as("NUMBER", "default: the environment's own")] = None
     """Frames per second; a GIF has at most 50."""
     size: Annotated[int | None, shown_as("PIXELS", "default: the environment's own")] = None
@@ -56,7 +56,7 @@ class Watch:
 
 
 class Episode(NamedTuple):
-    """What an episode came to; None where the environment has no cost, or no budget to violate."""
+    """The result of an episode; cost is None if the environment reports none, violated if there is no budget."""
 
     seed: int
     steps: int
@@ -66,7 +66,7 @@ class Episode(NamedTuple):
 
 
 def watch(options: Watch) -> None:
-    """Play the episodes, write the film, and print what they came to."""
+    """Play the episodes, write the film, and print a table of the episodes."""
     _check(options)
     spec = spec_of(options.env)
     out = options.out or pathlib.Path(f"{short_name(spec)}.gif")

@@ -1,1 +1,1 @@
-"""The Sauté transformation itself: options, costs, observations, and its forms for one environment, for vectors and for JAX."""
+"""The Sauté transformation: its options, costs and observations, and its forms for one environment, for vectors, for JAX."""

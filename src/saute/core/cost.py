@@ -1,4 +1,4 @@
-"""Reading the safety cost of a transition: found where the user says it is, checked, and never guessed."""
+"""Read the safety cost of a transition: from where the user says it is, checked, and never guessed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALLOWED = "a safety cost must be finite and ≥ 0"
 
 
 def check_source(source: CostSource, constraints: int, several: bool) -> CostSource:
-    """The source itself if it can give one cost per constraint; the default key of several constraints is "costs"."""
+    """The source, if it can give one cost per constraint; several constraints have the default key "costs"."""
     if callable(source):
         return source
     if isinstance(source, str) and source:
@@ -38,9 +38,9 @@ def check_source(source: CostSource, constraints: int, several: bool) -> CostSou
 def read(
     source: CostSource, shape: tuple[int, ...], obs: object, action: object, next_obs: object, info: Mapping[Any, Any]
 ) -> Any:
-    """Cost of one transition: a float for shape (), an array for several constraints."""
+    """The cost of one transition: a float for shape (), an array for several constraints."""
     cost = info.get(source)
-    if type(cost) is float and 0.0 <= cost < inf and not shape:  # the usual case, in as few calls as possible
+    if type(cost) is float and 0.0 <= cost < inf and not shape:  # the usual case, with as few calls as possible
         return cost
     if isinstance(source, str):
         cost = _find(info, source)[0]
@@ -52,7 +52,7 @@ def read(
 
 
 def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mapping[str, Any], needed: np.ndarray) -> np.ndarray:
-    """Costs from the info of a vector environment; zero for the environments that are not `needed`."""
+    """The costs in the info of a vector environment; 0 for the environments that are not `needed`."""
     plain = None if shape else info.get(source) if isinstance(source, str) else None
     if type(plain) is np.ndarray and plain.dtype == np.float64 and plain.shape == needed.shape:
         everyone = np.count_nonzero(needed & info.get(f"_{source}", True)) == len(needed)
@@ -70,7 +70,7 @@ def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mappin
 
 
 def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
-    """The costs themselves if all are finite and nonnegative."""
+    """The same costs, if all are finite and ≥ 0."""
     bad = ~((cost >= 0) & (cost < np.inf))
     if bad.any():
         env = int(np.flatnonzero(bad.reshape(len(bad), -1).any(1))[0])

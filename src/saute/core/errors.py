@@ -1,4 +1,4 @@
-"""Errors that a user can put right."""
+"""Errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["UserError"]
 
 
 class UserError(Exception):
-    """Something that the user can put right; the message names the value and the fix."""
+    """A mistake that the user can fix; the message names the value and the fix."""

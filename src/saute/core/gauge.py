@@ -1,4 +1,4 @@
-"""A gauge of the remaining budget, painted onto the frames of any environment; NumPy only."""
+"""A gauge of the remaining budget, painted on the frames of any environment; it needs only NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__ = ["LEAST_SIZE", "colour", "layout", "paint"]
 
 LEAST_SIZE = 40
-"""Smaller frames, in pixels, are left as they are: there is no room for a gauge."""
+"""Frames with fewer pixels than this in height or width are left as they are: there is no room for a gauge."""
 
 LEVELS = (0.0, 0.5, 1.0)
 COLOURS = np.array([(214, 58, 58), (240, 173, 60), (44, 160, 98)], float)
@@ -21,12 +21,12 @@ PANEL_OPACITY = 0.8
 
 
 def colour(z: float) -> np.ndarray:
-    """RGB of a gauge at level z, from green through amber to red."""
+    """The RGB colour of a gauge at level z: green, amber or red, or between them."""
     return np.array([np.interp(z, LEVELS, channel) for channel in COLOURS.T])
 
 
 def layout(height: int, width: int, bars: int) -> tuple[int, int, list[int], int]:
-    """Top and bottom row of the bars, their left columns, and their width."""
+    """The top and the bottom row of the bars, their left columns, and their width."""
     thick = max(4, round(0.024 * min(height, width)))
     top = round(0.2 * height)
     return top, height - top, [thick + 2 * thick * i for i in range(bars)], thick
@@ -52,14 +52,14 @@ def paint(frame: np.ndarray, z: npt.ArrayLike) -> np.ndarray:
 
 
 def _bar(z: float, height: int, width: int) -> np.ndarray:
-    """The pixels of one bar; an undefined z leaves it empty."""
+    """The pixels of one bar; it is empty if z is NaN."""
     if z < 0:
         rows, columns = np.indices((height, width))
         stripes = (rows + columns) // max(3, width // 2) % 2 == 0
         stripes[:, [0, -1]] = stripes[[0, -1]] = True
         return np.where(stripes[..., None], OVERSPENT, PALE)
     z = 0.0 if np.isnan(z) else min(z, 1.0)
-    # The row in which the level lies is filled in proportion, so that the gauge sinks smoothly.
+    # The row at the level is filled partly, so that the gauge sinks smoothly.
     filled = np.clip(z * height - np.arange(height)[::-1], 0.0, 1.0)[:, None, None]
     return np.broadcast_to(TRACK + filled * (colour(z) - TRACK), (height, width, 3))
 
@@ -71,7 +71,7 @@ def _blend(frame: np.ndarray, where: tuple[slice, slice], pixels: np.ndarray, op
 
 @functools.lru_cache(maxsize=64)
 def _rounded(height: int, width: int, radius: float) -> np.ndarray:
-    """Opacity of a rectangle with round corners, smooth at its edge."""
+    """The opacity of a rectangle with round corners, smooth at its edges."""
     y = np.abs(np.arange(height) + 0.5 - height / 2)[:, None] - (height / 2 - radius)
     x = np.abs(np.arange(width) + 0.5 - width / 2) - (width / 2 - radius)
     outside = np.hypot(np.maximum(x, 0.0), np.maximum(y, 0.0)) - radius

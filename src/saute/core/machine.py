@@ -1,4 +1,4 @@
-"""What the machine offers, on every system."""
+"""What the machine offers, on every operating system."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["cores"]
 
 
 def cores() -> int:
-    """As many processor cores as this process may use, where the system tells, else all."""
-    tells = getattr(os, "sched_getaffinity", None)
-    return len(tells(0)) if tells is not None else os.cpu_count() or 1
+    """How many processor cores this process may use; all of them, if the system does not say."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1

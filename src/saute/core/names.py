@@ -1,4 +1,4 @@
-"""Names that users type: known ones pass, others get the most similar one suggested."""
+"""Check the names that users type, and suggest the most similar one for an unknown name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Name = TypeVar("Name")
 
 
 def nearest(name: Name, known: Iterable[object], what: str) -> Name:
-    """The name itself if it is known, else an error that suggests the most similar one."""
+    """The same name, if it is known; else an error that suggests the most similar one."""
     known = tuple(known)
     if name in known:
         return name

@@ -1,4 +1,4 @@
-"""The Sauté transformation for JAX-native environments, on the same four functions as the wrappers."""
+"""The Sauté transformation for JAX-native environments, with the same functions of `budget` as the wrappers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["SauteEnv", "Sauted", "begun", "saute", "spent", "task_reward"]
 
 
 Owed = Float[Any, "*constraint"]
-"""A number for each constraint, of JAX or NumPy."""
+"""A number for each constraint, in JAX or NumPy."""
 
 
 class Sauted(NamedTuple):
-    """State of a sautéed `Env`: its own state, the remaining budget, and what the last step was without shaping."""
+    """The state of a sautéed `Env`: that of the bare one, the remaining budget, and the last step's reward before shaping."""
 
     state: Any
     remaining: Float[Any, "*constraint"]
     lost: Float[Any, "*constraint"]
-    """What is still to be paid, because rounding lost it: so a million small costs are spent as exactly as one large one."""
+    """The part of earlier costs that rounding lost, still to be paid: so a million small costs are spent exactly too."""
     task_reward: Float[Any, ""]
     violated: Bool[Any, ""]
 
@@ -44,7 +44,7 @@ def begun(state: PyTree, remaining: Owed, dtype: np.dtype[Any]) -> Sauted:
 def spent(remaining: Owed, lost: Owed, cost: Owed, discount: float) -> tuple[Owed, Owed]:
     """w' = (w − l)/γ, and the part of l that rounding lost, which is paid with the next cost (Kahan 1965).
 
-    Double precision does without, so that it is bit for bit what the wrappers do.
+    In double precision nothing is carried over, so that the result is bit for bit that of the wrappers.
     """
     if remaining.dtype != np.float32:
         return B.spend(remaining, cost, discount), lost
@@ -73,11 +73,11 @@ class SauteEnv:
         return self.env.action_space
 
     def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
-        """Begin an episode with its full budget, drawn from the range of the options unless it is given."""
+        """Begin an episode with a full budget: the given one, else one drawn from the range of the options."""
         state, obs = self.env.reset(key)
         if budget is None:
-            # The environment keeps the key itself, so that its starts are those of the bare environment; it may split the key,
-            # and split(key)[i] is fold_in(key, i), so the budget has a number that nobody counts up to.
+            # The environment gets the key itself, so that its starts are those of the bare environment. It may split the key,
+            # and split(key)[i] is fold_in(key, i), so the budget's number is larger than anyone counts.
             budget = self.options.draw(
                 jax.random.uniform(jax.random.fold_in(key, BUDGET), self.options.budget_shape, obs.dtype)
             )
@@ -111,7 +111,7 @@ class SauteEnv:
 
 
 def task_reward(step: Step) -> Float[Any, "*batch"]:
-    """The reward before shaping."""
+    """The reward of a step before shaping."""
     return step.state.task_reward if isinstance(step.state, Sauted) else step.reward
 
 
@@ -126,7 +126,7 @@ def saute(
     shape: bool = True,
     terminate: bool = False,
 ) -> SauteEnv:
-    """Sauté a JAX-native `Env`; the options are those of `SauteWrapper`, budget and unsafe reward default to the task's own."""
+    """Sauté a JAX-native `Env`; the options are those of `SauteWrapper`, but budget and unsafe reward default to the task's."""
     if isinstance(env, SauteEnv):
         raise ValueError("the environment is sautéed already; sauté it once, with budget=[d1, d2] for several constraints")
     chosen = options(

@@ -1,4 +1,4 @@
-"""Where the observed budget z goes: appended to vectors, one more key of a Dict, beside anything else."""
+"""Put the observed budget z into the observation: at the end of a vector, as a new key of a Dict, beside anything else."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Augment = Callable[[Any, Any], Any]
 
 
 def augmented_space(space: spaces.Space[Any], constraints: int) -> spaces.Space[Any]:
-    """The observation space with z in it.
+    """The observation space, extended by z.
 
-    z is unclipped: below zero by as much as was overspent, above one when an episode has more than the reference budget.
+    z is not clipped: it is below 0 after overspending, and above 1 if an episode has more than the reference budget.
     """
     if _is_vector(space):
         dtype = _dtype(space)
@@ -59,7 +59,7 @@ def _dtype(space: spaces.Box) -> np.dtype[Any]:
 
 
 class _Appender:
-    """Appends z to vectors: writing into warm memory and copying it takes half the time of filling a new array."""
+    """Appends z to vectors; to write into memory that is kept, and copy it, takes half the time of filling a new array."""
 
     def __init__(self, size: int, shape: tuple[int, ...], dtype: np.dtype[Any]):
         self._arguments = size, shape, dtype

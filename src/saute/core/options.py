@@ -1,4 +1,4 @@
-"""What a user asks of the Sauté transformation, validated once and shared by every form of it."""
+"""The options of the Sauté transformation, checked once and shared by all of its forms."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["BudgetLike", "Options", "Uniform", "as_budget", "options", "uniform"
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """A budget drawn anew for every episode, d ~ U[low, high]."""
+    """A range of budgets, from which one is drawn for every episode: d ~ U[low, high]."""
 
     low: float
     high: float
 
 
 BudgetLike = Uniform | npt.ArrayLike | Sequence[float | Uniform] | Mapping[str, float]
-"""What a user may pass as a budget: a number, a range (also as a dict, from JSON), or a sequence of them."""
+"""What a user may pass as a budget: a number, a range (in JSON a dict), or a sequence of those, one per constraint."""
 
 
 def uniform(low: float, high: float) -> Uniform:
-    """A budget drawn for every episode, d ~ U[low, high], so that one policy serves every budget in the range."""
+    """Draw a new budget for every episode, d ~ U[low, high], so that one policy learns every budget in the range."""
     low, high = (_positive(value, f"saute.uniform's {name}") for name, value in (("low", low), ("high", high)))
     if low > high:
         raise ValueError(f"saute.uniform got low={low!r} > high={high!r}; pass the smaller budget first")
@@ -38,7 +38,7 @@ def uniform(low: float, high: float) -> Uniform:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """The Sauté transformation: budgets in [low, high], as floats for one constraint, as arrays for several."""
+    """The checked options: budgets in [low, high], floats for one constraint, arrays for several."""
 
     low: Any
     high: Any
@@ -80,7 +80,7 @@ def options(
     shape: bool = True,
     terminate: bool = False,
 ) -> Options:
-    """Validate the arguments that `SauteWrapper`, `SauteVectorWrapper` and `saute.saute` share."""
+    """Check the arguments that `SauteWrapper`, `SauteVectorWrapper` and `saute.saute` share."""
     low: Any
     high: Any
     if hasattr(budget, "__array__"):
@@ -121,7 +121,7 @@ def as_budget(value: object, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _range(budget: object, name: str) -> tuple[float, float]:
-    if isinstance(budget, Mapping) and budget.keys() == {"low", "high"}:  # what a spec in JSON makes of a range
+    if isinstance(budget, Mapping) and budget.keys() == {"low", "high"}:  # a range that was read from JSON
         budget = uniform(**budget)
     if isinstance(budget, Uniform):
         return budget.low, budget.high

@@ -1,4 +1,4 @@
-"""The types that flow between environments, the driver and learners, and nothing else; arrays are JAX's or NumPy's."""
+"""The types that environments, the driver and learners exchange; arrays are JAX's or NumPy's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Env", "Episodes", "Spec", "Step", "Transition", "spec_of"]
 
 
 class Step(NamedTuple):
-    """One transition of an `Env`; `terminated` has no future value, `truncated` only ran out of time."""
+    """One transition of an `Env`; a `terminated` episode has no future value, a `truncated` one only ran out of time."""
 
     state: PyTree
     obs: Float[Any, "*batch obs"]
@@ -48,13 +48,13 @@ class Spec(NamedTuple):
     options: Options | None = None
     """What the environment was sautéed with, if it was."""
     cost_shape: tuple[int, ...] = ()
-    """Of the cost of one step: () for one constraint, (m,) for several."""
+    """The shape of one step's cost: () for one constraint, (m,) for several."""
     image: tuple[int, int, int] | None = None
-    """Height, width and channels, if the observation begins with a picture of 0 to 255, row by row."""
+    """Height, width and channels, if the observation begins with the pixels, 0 to 255, of a picture, row by row."""
 
 
 def spec_of(env: Any) -> Spec:
-    """What a learner is told about an `Env`, or about Gymnasium's environments on the host."""
+    """What a learner is told about an `Env`, or about Gymnasium environments in `HostEnvs`."""
     options = getattr(env, "options", None)
     cost_shape = getattr(env, "cost_shape", ()) if options is None else options.budget_shape
     spaces = (env.observation_space, env.action_space)
@@ -62,36 +62,36 @@ def spec_of(env: Any) -> Spec:
 
 
 class Transition(NamedTuple):
-    """Steps of all environments as a learner sees them; `next_obs` is the episode's own, never that of the next reset."""
+    """Steps of all environments, as a learner sees them; `next_obs` is of the same episode, never of the next one."""
 
     obs: Float[Any, "*time env obs"]
     action: Float[Any, "*time env ..."]
     reward: Float[Any, "*time env"]
-    """What is learned from: that of the Sauté MDP if the environment is sautéed."""
+    """The reward to learn from: that of the Sauté MDP, if the environment is sautéed."""
     task_reward: Float[Any, "*time env"]
-    """Before shaping."""
+    """The reward before shaping."""
     cost: Float[Any, "*time env ..."]
     next_obs: Float[Any, "*time env obs"]
     remaining: Float[Any, "*time env ..."]
-    """Remaining budget before the step, and after it; without any column if the environment is not sautéed."""
+    """The remaining budget before the step; `next_remaining` is after it. No columns, if the environment is not sautéed."""
     next_remaining: Float[Any, "*time env ..."]
     terminated: Bool[Any, "*time env"]
     truncated: Bool[Any, "*time env"]
     extras: PyTree
-    """What the learner noted when it acted."""
+    """What the learner wanted to keep when it acted, such as the log-probability."""
 
 
 class Episodes(NamedTuple):
-    """Sums over each episode up to every step, time × environment; those where `ended` holds are whole episodes."""
+    """Sums over each episode up to every step (time × environment); where `ended` is true, they are of the whole episode."""
 
     ended: Bool[Any, "*time env"]
     counted: Bool[Any, "*time env"]
-    """Whether an episode ended here that statistics may use: each has the same chance to be, whatever its length."""
+    """Whether statistics may use the episode that ended here: every episode has the same chance, whatever its length."""
     task_return: Float[Any, "*time env"]
     cost: Float[Any, "*time env ..."]
     """Σ l_t."""
     spent: Float[Any, "*time env ..."]
-    """Σ γᵗ l_t, which is what a discounted budget is spent on."""
+    """Σ γᵗ l_t, the part of a discounted budget that is spent."""
     violated: Bool[Any, "*time env"]
-    """Whether the budget that the episode carried is overspent: w < 0 for one of the constraints."""
+    """Whether the episode has overspent its own budget: w < 0 for at least one constraint."""
     length: Int[Any, "*time env"]

@@ -1,4 +1,4 @@
-"""The Sauté transformation for one Gymnasium environment; plug-and-play for every RL library."""
+"""The Sauté transformation for one Gymnasium environment, for use with every RL library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["SauteWrapper"]
 
 @dataclasses.dataclass(slots=True)
 class _Episode:
-    """What the wrapper keeps of the running episode; `obs` only where a cost function will ask for it."""
+    """What the wrapper keeps of the running episode; `obs` only if the cost is a function of it."""
 
     remaining: Any
     cost: Any
@@ -34,25 +34,25 @@ class _Episode:
 
 
 class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructorArgs):
-    """Carries the remaining safety budget in the observation and makes every reward worthless once it is overspent.
+    """Puts the remaining safety budget into the observation, and makes every reward worthless once it is overspent.
 
     w₀ = d, w' = (w − l)/γ, r̃ = r if w' ≥ 0 else n, observed z = w/d_ref (Sootla et al., ICML 2022).
 
     Args:
-        env: an environment that reports a cost l ≥ 0 on every step; put time limits inside, observation normalisers too.
-        budget: d in units of the cost; a sequence for several constraints; `saute.uniform(low, high)` to draw it anew
+        env: an environment that reports a cost l ≥ 0 on every step; time limits and normalisers of observations go inside.
+        budget: d in the units of the cost; a sequence for several constraints; `saute.uniform(low, high)` to draw a new one
             for every episode. `reset(options={"budget": d})` sets it for one episode.
         discount: γ ∈ (0, 1] of the cost.
         unsafe_reward: the reward n of every step at and after a violation; choose it below every safe reward.
-        reference_budget: d_ref, by default the budget, or the upper end of its range.
+        reference_budget: d_ref; by default the budget, or the upper end of its range.
         augment: False leaves the observation as it is (an ablation of the paper).
         shape: False leaves the reward as it is (an ablation of the paper).
         terminate: True ends the episode at a violation.
         cost: an info key (dotted for nested ones), a sequence of keys, or a function (obs, action, next_obs, info) → l.
             Several constraints read `info["costs"]` by default.
 
-    Every info has `cost`, `task_reward`, `remaining` and `violated`; the last one of an episode also `episode_cost`,
-    `episode_task_return` (undiscounted sums) and `episode_violated`.
+    The info of every step has `cost`, `task_reward`, `remaining` and `violated`; that of an episode's last step also has
+    `episode_cost`, `episode_task_return` (undiscounted sums) and `episode_violated`.
 
     Example:
         >>> import gymnasium as gym, saute
@@ -96,7 +96,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         if augment:
             self.observation_space = augmented_space(env.observation_space, self.options.constraints)
             self._augment = augmenter(env.observation_space, self.options.budget_shape)
-        self._budget_shape = self.options.budget_shape  # at hand, since `step` is hot
+        self._budget_shape = self.options.budget_shape  # kept, because `step` must be fast
         self._episode: _Episode | None = None
         self._rng: np.random.Generator | None = None
         self._shows = env.render_mode == "human" and hasattr(env.unwrapped, "overlay")
@@ -109,7 +109,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         budget, options = take_budget(options, self._budget_shape)
         obs, info = self.env.reset(seed=seed, options=options)
         if chosen.random and (seed is not None or self._rng is None):
-            # A child of the environment's own generator: as reproducible, and the starts stay those of the bare environment.
+            # A child of the environment's generator: reproducible too, and it does not change the environment's starts.
             self._rng = self.env.np_random.spawn(1)[0]
         remaining = self._draw() if budget is None else budget
         spent = np.zeros(self._budget_shape) if chosen.several else 0.0
@@ -136,7 +136,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         episode.cost = episode.cost + cost
         episode.task_return += float(task_reward)
         if episode.obs is not None:
-            episode.obs = copy.deepcopy(obs)  # a cost function must see it as it was, whatever is done to the array later
+            episode.obs = copy.deepcopy(obs)  # for the cost function, even if the array is changed later
 
         info["cost"], info["task_reward"], info["violated"] = cost, float(task_reward), not is_safe
         info["remaining"] = remaining.copy() if budget_shape else remaining
@@ -162,7 +162,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
 
     @property
     def remaining(self) -> Any:
-        """Remaining budget w in units of the cost, or None before the first reset."""
+        """The remaining budget w in the units of the cost, or None before the first reset."""
         return None if self._episode is None else copy.copy(self._episode.remaining)
 
     def _with_gauge(self, frame: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
 
 
 def take_budget(options: dict[str, Any] | None, shape: tuple[int, ...]) -> tuple[Any, dict[str, Any] | None]:
-    """The validated budget of the next episode, if there is one, and the options meant for the wrapped environment."""
+    """The checked budget in `options`, if there is one, and the options that are for the wrapped environment."""
     if not options or "budget" not in options:
         return None, options
     rest = {key: value for key, value in options.items() if key != "budget"}
@@ -183,7 +183,7 @@ def take_budget(options: dict[str, Any] | None, shape: tuple[int, ...]) -> tuple
 
 
 def refuse_twice(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
-    """An environment may be sautéed once: a second budget of the same cost would be spent on the shaped reward."""
+    """Refuse an environment that is sautéed already: the second wrapper would take the shaped reward for the task's."""
     if getattr(env, "metadata", None) and env.metadata.get("saute"):
         raise ValueError(
             f"{env} is sautéed already; wrap it once, and pass budget=[d1, d2] with cost=[key1, key2] for several constraints"

@@ -1,4 +1,4 @@
-"""Between Gymnasium's 5-tuple step with `info["cost"]` and the 6-tuple step with a separate cost."""
+"""Convert between Gymnasium's step of five values, with `info["cost"]`, and a step of six values with a separate cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gymnasium.utils import RecordConstructorArgs
 
 from saute.core.cost import read
 
-__all__ = ["FromSixTuple", "ToSixTuple", "from_six_tuple", "to_six_tuple"]
+__all__ = ["from_six_tuple", "to_six_tuple"]
 
 
 class FromSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
-    """Moves the third of the six values of `step` to `info["cost"]`."""
+    """Accept an environment whose `step` returns (obs, reward, cost, terminated, truncated, info); the cost goes to `info`."""
 
     def __init__(self, env: gym.Env[ObsType, ActType]):
         RecordConstructorArgs.__init__(self)
@@ -30,7 +30,7 @@ class FromSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstr
 
 
 class ToSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
-    """Returns `info["cost"]` also as the third of six values of `step`."""
+    """Offer an environment to code that expects (obs, reward, cost, terminated, truncated, info) from `step`."""
 
     def __init__(self, env: gym.Env[ObsType, ActType]):
         RecordConstructorArgs.__init__(self)
@@ -43,11 +43,4 @@ class ToSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruc
         return obs, reward, cost, terminated, truncated, info
 
 
-def from_six_tuple(env: gym.Env[ObsType, ActType]) -> FromSixTuple[ObsType, ActType]:
-    """Accept an environment whose `step` returns (obs, reward, cost, terminated, truncated, info)."""
-    return FromSixTuple(env)
-
-
-def to_six_tuple(env: gym.Env[ObsType, ActType]) -> ToSixTuple[ObsType, ActType]:
-    """Offer an environment to code that expects (obs, reward, cost, terminated, truncated, info)."""
-    return ToSixTuple(env)
+from_six_tuple, to_six_tuple = FromSixTuple, ToSixTuple

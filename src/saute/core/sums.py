@@ -10,7 +10,7 @@ __all__ = ["Sum", "add"]
 
 
 class Sum(NamedTuple):
-    """A running total, and what rounding has added to it too much so far."""
+    """A running total, and by how much rounding has made it too large."""
 
     total: Float[Any, "*shape"]
     lost: Float[Any, "*shape"]

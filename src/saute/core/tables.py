@@ -1,4 +1,4 @@
-"""The one way in which rows of text become a table: aligned columns for people, Markdown for pages."""
+"""Tables of text: aligned columns for terminals, Markdown for pages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Row = Sequence[str]
 
 
 def columns(rows: Sequence[Row], right: Sequence[int] = ()) -> str:
-    """The rows, of which the first has the heads, with as much space as each column needs.
+    """The rows as aligned columns; the first row holds the headings.
 
-    Columns are set left, those whose number is in `right` are set right.
+    Columns are aligned to the left, but those whose number is in `right` to the right.
 
     Example:
         >>> print(columns([("task", "cost"), ("pendulum", "7")], right=[1]))
@@ -29,6 +29,6 @@ def columns(rows: Sequence[Row], right: Sequence[int] = ()) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The rows, of which the first has the heads, as a table in Markdown."""
+    """The rows as a table in Markdown; the first row holds the headings."""
     heads, *others = rows
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *others])

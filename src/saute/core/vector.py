@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from saute import budget as B
 from saute.core.cost import CostSource, check_batch, check_source, read_batch
 from saute.core.gauge import paint
-from saute.core.masks import along
+from saute.core.masks import along, masked
 from saute.core.observation import augmented_space, augmenter, batch_augmenter
 from saute.core.options import BudgetLike, options
 from saute.core.single import refuse_twice, take_budget
@@ -22,7 +22,7 @@ from saute.core.single import refuse_twice, take_budget
 __all__ = ["SauteVectorWrapper"]
 
 Batch = np.ndarray | dict[str, Any] | tuple[Any, ...]
-"""Observations of all environments, in the form that their space has."""
+"""Observations of all environments: an array, or a Dict or Tuple of them, as the space says."""
 
 BEFORE_RESET = "step was called before reset"
 
@@ -30,11 +30,12 @@ BEFORE_RESET = "step was called before reset"
 class SauteVectorWrapper(VectorWrapper):
     """`SauteWrapper` for a vector environment, with one remaining budget per sub-environment (and constraint).
 
-    The arguments are those of `SauteWrapper`; a `cost` function is called once with whole batches. `info` has the same entries,
-    batched, with Gymnasium's `_key` masks. In every autoreset mode the last observation of an episode carries that
-    episode's own remaining budget (in SAME_STEP it is in `info["final_obs"]`), its cost is counted, and the next one starts
-    with a fresh budget. `info["remaining"]` belongs to the returned observation; `cost`, `task_reward` and `violated`
-    to the transition just made. `terminate=True` needs AutoresetMode.DISABLED, since only the caller can then reset.
+    The arguments are those of `SauteWrapper`; a `cost` function is called once, with whole batches. `info` has the same
+    entries as batches, with Gymnasium's `_key` masks. In every autoreset mode the last observation of an episode has that
+    episode's own remaining budget (in SAME_STEP it is in `info["final_obs"]`), its last cost is counted, and the next episode
+    starts with a full budget. `info["remaining"]` belongs to the returned observation; `cost`, `task_reward` and `violated`
+    belong to the step just made. `terminate=True` needs AutoresetMode.DISABLED: an environment that this wrapper ends must be
+    reset by the caller.
 
     Example:
         >>> import gymnasium as gym, numpy as np, saute
@@ -88,7 +89,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._obs: Any = None
         self._rngs: list[np.random.Generator] = []
         self._unknown = BEFORE_RESET
-        """Why the remaining budgets are not known, if they are not."""
+        """Why the remaining budgets are unknown; empty if they are known."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -97,14 +98,14 @@ class SauteVectorWrapper(VectorWrapper):
         n = len(self._remaining)
         budget, options = take_budget(options, (n, *self.options.budget_shape))
         mask = np.array((options or {}).get("reset_mask", ~self._nobody))
-        # A copy, since Gymnasium takes the mask out of the options that it is given.
+        # A copy, because Gymnasium removes the mask from the options that it gets.
         obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
         if self.options.random and (seed is not None or not self._rngs):
             self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
         self._begin(mask, budget)
         self._unknown = ""
         self._obs = copy.deepcopy(obs) if callable(self._source) else None
-        return self._observe(obs), _masked(info, mask, remaining=self._report(self._remaining))
+        return self._observe(obs), masked(info, mask, remaining=self._report(self._remaining))
 
     def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         chosen = self.options
@@ -112,7 +113,7 @@ class SauteVectorWrapper(VectorWrapper):
         obs, task_reward, terminated, truncated, info = self.env.step(actions)
         restarted = self._ended if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
-        self._unknown = "the last step had no valid cost"  # unless the cost can be read: the environments have moved on
+        self._unknown = "the last step had no valid cost"  # until the cost is read: the environments have moved on
         cost = self._read_cost(actions, obs, info, ended, restarted)
         self._unknown = ""
         self._remaining = B.spend(self._remaining, cost, chosen.discount)
@@ -126,8 +127,8 @@ class SauteVectorWrapper(VectorWrapper):
             terminated, truncated = terminated | ~is_safe, truncated & is_safe
             ended = terminated | truncated
         paid = cost if chosen.several else cost[:, 0]
-        _masked(info, ~restarted, cost=paid, task_reward=task_reward, violated=~is_safe)
-        _masked(info, ~self._nobody, remaining=self._report(self._remaining))
+        masked(info, ~restarted, cost=paid, task_reward=task_reward, violated=~is_safe)
+        masked(info, ~self._nobody, remaining=self._report(self._remaining))
         if np.count_nonzero(ended):
             self._finish(info, ended, ~is_safe)
         self._ended = ended
@@ -145,11 +146,11 @@ class SauteVectorWrapper(VectorWrapper):
 
     @property
     def remaining(self) -> Any:
-        """Remaining budgets in units of the cost, one row per environment, or None before the first reset."""
+        """The remaining budgets in the units of the cost, one row per environment, or None before the first reset."""
         return None if self._unknown == BEFORE_RESET else self._report(self._remaining)
 
     def _refuse_unknown(self) -> None:
-        """Refuse a step whose budgets are not known, or whose episodes the wrapper itself has ended."""
+        """Refuse a step if the budgets are unknown, or if this wrapper itself has ended an episode."""
         reason = self._unknown
         if self.options.terminate and self._ended.any():
             reason = f"envs {np.flatnonzero(self._ended).tolist()} have ended"
@@ -159,7 +160,7 @@ class SauteVectorWrapper(VectorWrapper):
     def _read_cost(
         self, actions: object, obs: Batch, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray
     ) -> np.ndarray:
-        """Costs (env, constraint) of this transition; where an episode was restarted none was made, so it is 0."""
+        """The costs (env, constraint) of this step; 0 where an episode only restarted, since no step was made there."""
         n, m = self._remaining.shape
         shape, same_step = self.options.budget_shape, self.autoreset_mode is AutoresetMode.SAME_STEP
         if callable(self._source):
@@ -174,22 +175,22 @@ class SauteVectorWrapper(VectorWrapper):
             return check_batch(np.where(restarted[:, None], 0.0, cost.reshape(n, m)), self._source)
         cost = read_batch(self._source, shape, info, ~(ended if same_step else restarted))
         if same_step:
-            # The environments that ended report their reset at the top level, and their last step in final_info only.
+            # Environments that ended report their reset at the top level, and their last step only in final_info.
             cost += read_batch(self._source, shape, info.get("final_info", {}), ended)
         return cost.reshape(n, m)
 
     def _finish(self, info: dict[str, Any], ended: np.ndarray, violated: np.ndarray) -> None:
-        """Report the episodes that ended; in SAME_STEP also their last transition, before fresh budgets are given out."""
+        """Report the episodes that ended; in SAME_STEP also their last step, before they get full budgets again."""
         totals = {
             "episode_cost": self._report(self._episode_cost),
             "episode_task_return": self._episode_task_return.copy(),
             "episode_violated": violated.copy(),
         }
-        _masked(info, ended.copy(), **totals)
+        masked(info, ended.copy(), **totals)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return
         last = {key: info[key].copy() for key in ("cost", "task_reward", "remaining", "violated", *totals)}
-        info["final_info"] = _masked(info.get("final_info", {}), ended.copy(), **last)
+        info["final_info"] = masked(info.get("final_info", {}), ended.copy(), **last)
         if self.options.augment:
             info["final_obs"] = self._augment_final(info["final_obs"], ended)
         self._begin(ended)
@@ -205,8 +206,8 @@ class SauteVectorWrapper(VectorWrapper):
         return augmented
 
     def _begin(self, mask: np.ndarray, budget: np.ndarray | None = None) -> None:
-        """Give fresh budgets to the environments of a mask."""
-        if not np.count_nonzero(mask):  # a fifth of the time of `any`, and nobody begins at most steps
+        """Give full budgets to the environments of a mask."""
+        if not np.count_nonzero(mask):  # five times faster than `any`, and at most steps no episode begins
             return
         if budget is None:
             budget = self.options.draw(self._uniforms(mask) if self.options.random else 0.0)
@@ -218,7 +219,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._ended = self._ended & ~mask
 
     def _spawn(self, mask: np.ndarray) -> None:
-        """One child generator per environment: of its own generator if it has one, else of the vector environment's."""
+        """One generator per environment: a child of its own generator if it has one, else of the vector environment's."""
         own = self.env.np_random
         fresh = own.spawn(self.num_envs) if isinstance(own, np.random.Generator) else [rng.spawn(1)[0] for rng in own]
         self._rngs = [new if chosen else old for new, old, chosen in zip(fresh, self._rngs or fresh, mask, strict=True)]
@@ -234,15 +235,8 @@ class SauteVectorWrapper(VectorWrapper):
         return values.copy() if self.options.several else values[:, 0].copy()
 
 
-def _masked(info: dict[str, Any], mask: np.ndarray, **values: np.ndarray) -> dict[str, Any]:
-    """Add entries to an info with Gymnasium's masks; they share the one that is given."""
-    for key, value in values.items():
-        info[key], info[f"_{key}"] = value, mask
-    return info
-
-
 def _with_final(obs: Batch, final_obs: Batch, ended: np.ndarray) -> Any:
-    """The observations that the transition led to: those of ended environments are in `final_obs`."""
+    """The observations after the step; for the environments that ended they are in `final_obs`."""
     return _replace(obs, ended, [_row(final_obs, env) for env in np.flatnonzero(ended)])
 
 
@@ -253,7 +247,7 @@ def _row(batch: Batch, env: int | np.integer) -> Any:
 
 
 def _replace(batch: Batch, ended: np.ndarray, rows: list[Any]) -> Any:
-    """A copy of a batch, however nested, with the rows of ended environments put in."""
+    """A copy of a batch, which may be nested, with new rows for the environments that ended."""
     if isinstance(batch, dict):
         return {key: _replace(value, ended, [row[key] for row in rows]) for key, value in batch.items()}
     if isinstance(batch, tuple):
@@ -264,7 +258,7 @@ def _replace(batch: Batch, ended: np.ndarray, rows: list[Any]) -> Any:
 
 
 def _with_final_info(info: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
-    """The infos of the transition: those of ended environments are in `final_info`."""
+    """The infos of the step; for the environments that ended they are in `final_info`."""
 
     def merged(now: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
         entries = dict(now)

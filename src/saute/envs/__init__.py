@@ -1,4 +1,4 @@
-"""The five tasks of the paper, as JAX-native environments and by name; see each file for its definition."""
+"""The five tasks of the paper, by name and as JAX-native environments; each task is defined in its own file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def task_named(name: str) -> str | None:
 
 
 def is_native(name: str) -> bool:
-    """Whether a name is that of a task with physics in JAX."""
+    """Whether there is a task of this name with physics in JAX."""
     return name in TASKS and "jax" in TASKS[name].engines
 
 

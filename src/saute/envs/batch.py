@@ -1,4 +1,4 @@
-"""Many copies of one environment behind one call, on the host: compiled JAX or real MuJoCo, always in float64."""
+"""Many copies of one environment, stepped in one call from the host: compiled JAX or real MuJoCo, always in float64."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt
 
 from saute.core.masks import along
 from saute.core.native import Sauted
 from saute.core.protocol import Env, Step
 from saute.envs.engine import MujocoEngine
-from saute.envs.task import Action, Clocked, Sensors, State, Task, TaskEnv
+from saute.envs.task import Action, Clocked, State, Task, TaskEnv, outcome
 
 __all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
 
@@ -24,14 +24,14 @@ double = functools.partial(jax.enable_x64, True)
 
 
 class Keyed(NamedTuple):
-    """State of a batch, on the host: one random key and one state per environment."""
+    """The state of a batch in NumPy: one random key and one state per environment."""
 
     keys: UInt[Any, "*batch 2"]
     state: PyTree
 
 
 def keys_of(seeds: Sequence[int]) -> UInt[np.ndarray, "batch 2"]:
-    """One random key per seed, as raw data: typed keys would cost every call several times the step itself."""
+    """One random key per seed, as raw data: to pass typed keys takes several times as long as a step."""
     with double():
         return np.asarray(jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds)))
 
@@ -51,7 +51,7 @@ class JaxBatch:
         self._place = jax.jit(jax.vmap(env.start_from)) if isinstance(env, TaskEnv) else None
 
     def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
-        """Fresh episodes, each from its own seed."""
+        """Begin episodes, each from its own seed."""
         keys = keys_of(seeds)
         with double():
             state, obs = jax.eval_shape(jax.vmap(lambda key: self.env.reset(jax.random.wrap_key_data(key))), keys)
@@ -59,12 +59,12 @@ class JaxBatch:
         return self.restart(Keyed(keys, state), obs, np.ones(len(seeds), bool))
 
     def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
-        """Fresh episodes where the mask is set; all else stays as it is."""
+        """Begin new episodes where the mask is set; all other environments stay as they are."""
         with double():
             return _on_host(self._restart(batch, obs, mask))
 
     def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
-        """Episodes that begin in the given physical states."""
+        """Begin episodes in the given physical states where the mask is set."""
         if self._place is None:
             raise ValueError(f'{type(self.env).__name__} cannot start from a physical state; reset it without options["state"]')
         with double():
@@ -89,14 +89,14 @@ class JaxBatch:
 
 
 class MujocoBatch:
-    """A batch of a task whose physics is real MuJoCo; starts, observations, rewards and costs stay the task's."""
+    """A batch of a task that real MuJoCo steps; starts, observations, rewards and costs are the task's own."""
 
     def __init__(self, env: TaskEnv):
         self.env = env
         self.engine = MujocoEngine(env.task)
         self._start = jax.jit(jax.vmap(functools.partial(_start, env.task)))
         self._observe = jax.jit(jax.vmap(env.task.observe))
-        self._judge = jax.jit(jax.vmap(functools.partial(_judge, env.task)))
+        self._outcome = jax.jit(jax.vmap(functools.partial(outcome, env.task)))
 
     def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
         n, task = len(seeds), self.env.task
@@ -121,9 +121,8 @@ class MujocoBatch:
         x, time = batch.state.physical, batch.state.time + 1
         x_next, sensors = self.engine.advance(x, actions)
         with double():
-            judged = _on_host(self._judge(x, actions, x_next, sensors, time))
-        state = Clocked(x_next, time)
-        return Keyed(batch.keys, state), Step(state, *judged)
+            step = _on_host(self._outcome(x, actions, x_next, sensors, time))
+        return Keyed(batch.keys, step.state), step
 
     def physical(self, batch: Keyed) -> np.ndarray:
         return batch.state.physical.copy()
@@ -152,19 +151,12 @@ def _start(task: Task, key: RawKey) -> tuple[RawKey, State]:
     return key, task.start(draw)
 
 
-def _judge(task: Task, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> tuple[Array, ...]:
-    terminated = task.terminated(x_next)
-    truncated = (time >= task.horizon) & ~terminated
-    reward, cost = task.reward(x, action, x_next), task.cost(x, action, x_next)
-    return task.observe(x_next, sensors), reward, cost, terminated, truncated
-
-
 def _on_host(tree: PyTree) -> PyTree:
-    """Writable NumPy copies, which do not change when pickled outside of double precision."""
+    """Writable NumPy copies; unlike JAX arrays they stay float64 when they are pickled outside of double precision."""
     return jax.tree.map(np.array, tree)
 
 
 def _split(data: RawKey) -> tuple[RawKey, PRNGKeyArray]:
-    """The stream's next raw key, and a typed key to draw from."""
+    """The next raw key of a random stream, and a typed key to draw from now."""
     key, draw = jax.random.split(jax.random.wrap_key_data(data))
     return jax.random.key_data(key), draw

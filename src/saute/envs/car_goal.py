@@ -14,7 +14,7 @@ from saute.envs.task import State
 __all__ = ["CarGoal"]
 
 HEIGHT = 0.1
-"""Of the body's centre at the start: wheels and ball touch the plane at distance 0, up to rounding."""
+"""Height of the body's centre at the start, where wheels and ball just touch the plane, up to rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class CarGoal(Goal):
     """Static goal for the Car; the action is the torque clip(a, ±0.02) of the left (x < 0) and of the right wheel.
 
     x = (position 3, quaternion 4, wheel angles 2, ball quaternion 4, velocity 3, angular velocity 3 in the robot's
-    frame, wheel speeds 2, angular velocity 3 of the ball). Its physics is MuJoCo's alone: see `MujocoEngine`.
+    frame, wheel speeds 2, angular velocity 3 of the ball). Only MuJoCo can step it: see `MujocoEngine`.
     """
 
     timestep: float = 0.004
@@ -40,7 +40,7 @@ class CarGoal(Goal):
         return jnp.stack([*body, zero, zero, one, *[zero] * 14])
 
     def observe(self, x: State, sensors: Float[Array, " 16"]) -> Float[Array, " obs"]:
-        """The ball's angular velocity and its orientation, as a 3×3 matrix, follow the accelerometer."""
+        """As `Goal.view`, with the ball's angular velocity and orientation (a 3×3 matrix) after the accelerometer."""
         touch = jnp.concatenate([sensors[:6], rotation(sensors[6:10]).ravel()])
         return self.view(x[:3], rotation(x[3:7]), touch, sensors[10:13], sensors[13:16])
 
@@ -52,7 +52,8 @@ class CarGoal(Goal):
     def mjcf(self) -> str:
         """The Car in MuJoCo's format, with its default friction (1, 0.005, 0.0001), contact softness and solver.
 
-        One robot is one island of constraints: not looking for islands saves 7 % of the time and changes no bit.
+        A single robot is a single island of constraints: to switch the search for islands off saves 7 % of the time and
+        changes no bit.
         """
         return f"""
 <mujoco model="car">

@@ -1,4 +1,4 @@
-"""Real MuJoCo behind a task, for a whole batch of states at once."""
+"""Real MuJoCo as the physics of a task, for a whole batch of states at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Sensed = Float[np.ndarray, "batch sensors"]
 class MujocoEngine:
     """Physics of any task by `mujoco.rollout`: float64, batched, threaded; a pure function of state and action.
 
-    The constraint solver starts from zero at every call, so neither the batch, nor the thread, nor the past matters.
+    The constraint solver starts from zero at every call, so the result depends neither on the batch, nor on the thread,
+    nor on earlier calls.
     """
 
     def __init__(self, task: Modelled, threads: int | None = None) -> None:
@@ -36,7 +37,7 @@ class MujocoEngine:
         self._outputs = self._allocate(0, task.substeps + 1)
 
     def advance(self, x: States, action: Actions) -> tuple[States, Sensed]:
-        """The states after the task's substeps, and what is sensed there while the action is still held."""
+        """The states after the task's substeps, and what the sensors read there while the action is still held."""
         last = self.task.substeps
         if len(self._outputs[0]) != len(x):
             self._outputs = self._allocate(len(x), last + 1)
@@ -45,11 +46,11 @@ class MujocoEngine:
         return states[:, last - 1, 1:].copy(), sensors[:, last].copy()
 
     def sense(self, x: States, action: Actions) -> Sensed:
-        """What is sensed in the states x while the action is held."""
+        """What the sensors read in the states x while the action is held."""
         return self._roll(x, action, *self._allocate(len(x), 1))[1][:, 0]
 
     def close(self) -> None:
-        """End the threads; using the engine again starts new ones."""
+        """End the threads; the next use of the engine starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -62,7 +63,7 @@ class MujocoEngine:
 
     def _roll(self, x: States, action: Actions, states: np.ndarray, sensors: np.ndarray) -> Any:
         """Hold the actions from the states x, at time 0, for as many MuJoCo steps as the outputs have rows."""
-        if not len(x):  # `mujoco.rollout` does not survive an empty batch
+        if not len(x):  # `mujoco.rollout` crashes on an empty batch
             return states, sensors
         if self._pool is None:
             from mujoco import MjData

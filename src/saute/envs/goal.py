@@ -1,4 +1,4 @@
-"""Static goal: drive a robot to a disc near a corner, while every step inside the disc around the origin costs 1."""
+"""Static goal: drive a robot to a disc near a corner; every step inside another disc, around the origin, costs 1."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def rotation(quaternion: Float[Array, " 4"]) -> Matrix:
 
 
 def into(frame: Matrix, v: Vector) -> Vector:
-    """Rᵀ v, written out because XLA does not fuse a batch of tiny products."""
+    """Rᵀ v, written out, because XLA does not fuse a batch of tiny matrix products."""
     return jnp.stack([x * v[0] + y * v[1] + z * v[2] for x, y, z in frame.T])
 
 
 def lidar(offset: Float[Array, " 2"], bins: int, reach: float) -> Float[Array, " bins"]:
     """Bin k reads s·clip(3/2 − |u − k − 1/2|, 0, 1), with u the object's angle in bins (cyclic), s = (1 − d/reach)⁺.
 
-    It is the usual rule in closed form, without ⌊·⌋: the object's bin reads s, the next one f·s, the previous one
-    (1 − f)·s, with f the fraction of the bin which lies behind the object; hence continuous in the object's angle.
+    This is the usual rule in closed form, without ⌊·⌋: the bin with the object reads s, the next one f·s, the previous one
+    (1 − f)·s, where f is how far into its bin the object is; so the readings are continuous in the object's angle.
     """
     strength = jnp.maximum(0.0, 1 - jnp.hypot(offset[0], offset[1]) / reach)
     middles = jnp.asarray((np.arange(bins) + 0.5 + bins / 2) % bins - bins / 2, offset.dtype)
@@ -48,7 +48,7 @@ def lidar(offset: Float[Array, " 2"], bins: int, reach: float) -> Float[Array, "
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What the Point and the Car share: arena, clock and lidar. The state x of either begins with its position xy."""
+    """What the Point and the Car share: arena, rewards, costs and lidar. The state x of both begins with the position xy."""
 
     mode: str = "train"
     horizon: int = 200
@@ -61,7 +61,7 @@ class Goal:
     hazard_radius: float = 0.7
     start_extent: float = 1.1
     goal_keepout: float = 0.705
-    """A start has at least this distance to the goal, and `hazard_keepout` to the hazard."""
+    """Least distance of a start to the goal; `hazard_keepout` is that to the hazard."""
     hazard_keepout: float = 1.105
     lidar_bins: int = 16
     lidar_reach: float = 3.0
@@ -70,7 +70,7 @@ class Goal:
     substeps = 10
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
-        """r = |xy − goal| − |xy' − goal|, and 1 more for reaching it."""
+        """r = |xy − goal| − |xy' − goal|, plus 1 when the goal is reached."""
         before, after = _distance(x[:2], self.goal), _distance(x_next[:2], self.goal)
         return before - after + jnp.where(after <= self.goal_radius, self.goal_reward, 0.0)
 
@@ -82,10 +82,10 @@ class Goal:
         return _distance(x_next[:2], self.goal) <= self.goal_radius
 
     def start_pose(self, key: PRNGKeyArray) -> tuple[Float[Array, " 2"], Scalar]:
-        """xy ~ U([−1.1, 1.1]²) given that hazard and goal are far enough, and heading ~ U(0, 2π).
+        """xy ~ U([−1.1, 1.1]²), far enough from hazard and goal, and heading ~ U(0, 2π).
 
-        Only a sixth of the square is admissible, and under `vmap` the unluckiest draw keeps all others waiting, so we
-        propose from the cells of a grid that touch it: the same distribution, and 93 % of the proposals are admissible.
+        Only a sixth of the square is far enough, and under `vmap` all draws wait for the unluckiest one. So we propose only
+        from the cells of a grid that touch this sixth: the distribution is the same, and 93 % of the proposals are accepted.
         """
         cells, width = _start_cells(self)
         corners = jnp.asarray(cells, float)
@@ -106,7 +106,7 @@ class Goal:
     def view(
         self, position: Vector, frame: Matrix, accelerometer: Array, gyro: Vector, velocimeter: Vector
     ) -> Float[Array, " obs"]:
-        """Accelerometer, goal lidar, gyro, hazard lidar, magnetometer Rᵀ(0, −½, 0), velocimeter; R = `frame`."""
+        """Accelerometer, goal lidar, gyro, hazard lidar, magnetometer Rᵀ(0, −½, 0), velocimeter, where R is `frame`."""
 
         def seen(place: tuple[float, float]) -> Float[Array, " bins"]:
             offset = into(frame, jnp.asarray([*place, 0.0], position.dtype) - position)
@@ -127,7 +127,7 @@ class Goal:
 
 @functools.cache
 def _start_cells(task: Goal, grid: int = 128) -> tuple[np.ndarray, float]:
-    """Lower left corners, and the width, of the grid cells which are not wholly inside one of the two keepouts."""
+    """Lower left corners and width of the grid cells that are not wholly too close to the hazard or to the goal."""
     edges = np.linspace(-task.start_extent, task.start_extent, grid + 1)
 
     def reaches(place: tuple[float, float], keepout: float) -> np.ndarray:

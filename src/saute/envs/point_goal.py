@@ -1,4 +1,4 @@
-"""The Point: a sphere with a box as its nose, sliding over the plane, pushed forwards and turned about z."""
+"""The Point: a sphere with a box as its nose, which slides over the plane, is pushed forwards and turned about z."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INERTIA = (
     + NOSE_MASS * 2 * (2 * NOSE) ** 2 / 12
     + NOSE_MASS * (NOSE_AT - CENTRE) ** 2
 )
-"""About the vertical through the centre of mass."""
+"""Moment of inertia about the vertical axis through the centre of mass."""
 GEAR, MAX_FORCE = 0.3, 0.05
 DRAG, SPIN_DRAG = 0.01, 0.005
 GRAVITY = 9.81
@@ -35,9 +35,9 @@ GRAVITY = 9.81
 
 @dataclasses.dataclass(frozen=True)
 class PointGoal(Goal):
-    """Static goal for the Point, of state x = (x, y, heading, ẋ, ẏ, ω).
+    """Static goal for the Point, with the state x = (x, y, heading, ẋ, ẏ, ω).
 
-    The action is a force ahead 0.3 clip(a₁, ±0.05) and a torque 0.3 clip(a₂ − 0.3 ω, ±0.05), steering ω to a₂ / 0.3.
+    The action is a forward force 0.3 clip(a₁, ±0.05) and a torque 0.3 clip(a₂ − 0.3 ω, ±0.05), which steers ω to a₂ / 0.3.
     """
 
     timestep: float = 0.002
@@ -79,7 +79,7 @@ class PointGoal(Goal):
         return mujoco.MjModel.from_xml_string(self.mjcf())
 
     def mjcf(self) -> str:
-        """The Point in MuJoCo's format; contacts are off, because no joint lets the plane push the robot."""
+        """The Point in MuJoCo's format; contacts are off, since its joints do not let the plane push the robot anyway."""
         return f"""
 <mujoco model="point">
   <option timestep="{self.timestep}" gravity="0 0 {-GRAVITY}" integrator="Euler"><flag contact="disable"/></option>
@@ -114,7 +114,7 @@ def _frame(heading: Scalar) -> Matrix:
 
 
 def _acceleration(x: State, action: Action, h: float) -> Float[Array, " 3"]:
-    """(M + hD)⁻¹ (force − D v), solved in the robot's frame, where only sideways motion and spin are coupled."""
+    """(M + hD)⁻¹ (force − D v), solved in the robot's frame, where only sideways motion and turning are coupled."""
     cos, sin, (vx, vy, ω) = jnp.cos(x[2]), jnp.sin(x[2]), x[3:]
     ahead, aside = cos * vx + sin * vy, cos * vy - sin * vx
     push, turn = jnp.clip(action, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Tiny tasks with known answers, in NumPy, for checking that a learner keeps its budget."""
+"""Tiny tasks with known answers, in NumPy, to check that a learner keeps its budget."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["TwoArms"]
 
 
 class TwoArms(gym.Env):
-    """Two arms where greed overspends: one pays 1 and costs 1, the other pays ½ and costs nothing.
+    """Two arms: the greedy one earns 1 and costs 1, the other earns ½ and costs nothing.
 
-    Without a budget the best return of T steps is T, at a cost of T. With an integer budget d ≤ T it is d + (T − d)/2: pull the
-    greedy arm exactly d times. The observation is the fraction of time that has passed.
+    Without a budget the best return of T steps is T, at a cost of T. With a whole budget d ≤ T it is d + (T − d)/2: pull the
+    greedy arm exactly d times. The observation is the fraction of the T steps that has passed.
     """
 
     metadata = {"render_modes": []}

@@ -1,4 +1,4 @@
-"""Gymnasium's entry points of the five tasks."""
+"""What `gym.make` and `gym.make_vec` call for the five tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vector(
     **parameters: Any,
 ) -> Any:
     """A task as a batched `gymnasium.vector.VectorEnv`: `gym.make_vec("saute/SafePendulum-v0", num_envs=64)`."""
-    if max_episode_steps is not None:  # as Gymnasium's TimeLimit does to one environment, it can only shorten the episodes
+    if max_episode_steps is not None:  # like Gymnasium's TimeLimit around one environment, it can only shorten episodes
         parameters["horizon"] = min(max_episode_steps, parameters.get("horizon", make_task(name, mode).horizon))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"unknown render_mode {render_mode!r} of a batch; Known: None, rgb_array")

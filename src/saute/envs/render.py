@@ -1,4 +1,4 @@
-"""Pictures of the five tasks, and a window to show them: hazard red, goal green, robot blue, from Pillow alone."""
+"""Pictures of the five tasks, drawn with Pillow (hazard red, goal green, robot blue), and a window to show them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ ROBOT, ROBOT_DARK, ROBOT_LIGHT = (52, 104, 190), (32, 66, 128), (176, 200, 238)
 HAZARD, GOAL = (214, 58, 58), (44, 160, 98)
 
 CART = 0.17
-"""Half the width of the double pendulum's cart, which meets a stop when its position is ±1."""
+"""Half the width of the double pendulum's cart; the cart meets a stop at the positions ±1."""
 LEAST_SIZE = 32
 OVERSAMPLING = 3
-"""Everything is painted this many times too large and then averaged, which smooths the edges."""
+"""Everything is painted this many times larger and then averaged, which smooths the edges."""
 
 
 class View(NamedTuple):
-    """The square of the plane that a picture shows: its centre, and half its width in metres."""
+    """The part of the plane that a picture shows, a square: its centre, and half its width, in metres."""
 
     x: float
     y: float
@@ -57,7 +57,7 @@ class View(NamedTuple):
 
 
 SWING, RAIL_VIEW, TABLE, ARENA = View(0.0, 0.0, 1.4), View(0.0, 0.5, 1.75), View(0.0, 0.0, 0.28), View(0.0, 0.0, 1.75)
-"""What is shown of the pendulum, the double pendulum, the reacher, and the goals of Point and Car."""
+"""The views of the pendulum, the double pendulum, the reacher, and the arena of Point and Car."""
 
 
 class Disc(NamedTuple):
@@ -85,7 +85,7 @@ class Disc(NamedTuple):
 
 
 class Stroke(NamedTuple):
-    """A line through some points with round joints and ends; opaque, because its parts overlap."""
+    """A line through some points, with round joints and ends; its colour must be opaque, because its parts overlap."""
 
     points: Sequence[Place]
     width: float
@@ -118,7 +118,7 @@ class Area(NamedTuple):
 
 
 class Haze(NamedTuple):
-    """The hazard's red around a place, as opaque as the strength ∈ [0, 1] there; none where the strength is 0."""
+    """A red haze around a place, more opaque where the strength ∈ [0, 1] of the hazard is greater; none where it is 0."""
 
     centre: Place
     radius: float
@@ -139,7 +139,7 @@ Shape = Disc | Stroke | Area | Haze
 
 @functools.lru_cache(maxsize=8)
 def _haze(strength: Strength, radius: float, scale: float) -> tuple[Image.Image, Place]:
-    """Opacity of a haze, and where its upper left pixel is; kept, since a haze that follows its robot stays the same."""
+    """The opacity of a haze, and where its upper left pixel is; cached, because a haze that follows its robot only moves."""
     n = math.ceil(2 * radius * scale)
     axis = (np.arange(n) + 0.5 - n / 2) / scale
     x, y = axis[None, :], -axis[:, None]
@@ -152,7 +152,7 @@ def _haze(strength: Strength, radius: float, scale: float) -> tuple[Image.Image,
 
 @dataclasses.dataclass(frozen=True)
 class Sector:
-    """Strength (w − |θ° − δ|)/w of an angle cost, θ from upright, positive to the right if lean = 1, left if −1."""
+    """Strength (w − |θ° − δ|)/w of an angle cost; θ is 0 upright and positive to the right if lean = 1, to the left if −1."""
 
     centre: float
     width: float
@@ -165,7 +165,7 @@ class Sector:
 
 @dataclasses.dataclass(frozen=True)
 class Cone:
-    """Strength 1 − d/R at the distance d from the centre of a hazard."""
+    """Strength 1 − d/R at the distance d from the centre of a hazard with the radius R."""
 
     radius: float
 
@@ -174,7 +174,7 @@ class Cone:
 
 
 class Canvas:
-    """Part of an oversampled picture, from the pixel `origin` of the whole, on which shapes are painted in metres."""
+    """Part of an oversampled picture, whose corner is the pixel `origin` of the whole; shapes are given in metres."""
 
     def __init__(self, image: Image.Image, view: View, size: int, origin: tuple[int, int] = (0, 0)):
         self.image, self.view, self.origin = image, view, origin
@@ -193,7 +193,7 @@ class Canvas:
 
 
 class Picture(NamedTuple):
-    """What a task looks like: the square that is shown, what does not move, and what does, given the numbers of the state."""
+    """What a task looks like: the view, the scene that does not move, and the robot, for the numbers of a state."""
 
     view: View
     scene: Callable[..., list[Shape]]
@@ -202,7 +202,7 @@ class Picture(NamedTuple):
 
 @functools.cache
 def _pictures() -> dict[type, Picture]:
-    """By class of task; they are loaded when the first picture is drawn, since they need JAX."""
+    """The picture of each class of task; the classes are imported when the first picture is drawn, since they need JAX."""
     from saute.envs.car_goal import CarGoal
     from saute.envs.point_goal import PointGoal
     from saute.envs.safe_double_pendulum import DoublePendulum
@@ -240,7 +240,7 @@ def draw(task: Any, x: Any, size: int = 480) -> np.ndarray:
     frame = small.copy()
     moving = [shape for shape in robot(task, *state.tolist()) if _visible(shape.bounds, view)]
     if moving:
-        # Only what the robot covers is painted anew.
+        # Only the part that the robot covers is painted again.
         rows, columns = _cover(moving, view, size)
         corner = (columns.start * OVERSAMPLING, rows.start * OVERSAMPLING)
         image = large.crop((*corner, columns.stop * OVERSAMPLING, rows.stop * OVERSAMPLING))
@@ -251,7 +251,7 @@ def draw(task: Any, x: Any, size: int = 480) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _scene(task: Any, size: int) -> tuple[Image.Image, np.ndarray]:
-    """What does not move: oversampled, to paint on, and as a picture."""
+    """The scene that does not move: oversampled, to paint the robot on, and as a picture."""
     view, scene, _ = picture_of(task)
     image = Image.new("RGB", (size * OVERSAMPLING,) * 2, PAPER)
     Canvas(image, view, size).paint(scene(task))
@@ -259,7 +259,7 @@ def _scene(task: Any, size: int) -> tuple[Image.Image, np.ndarray]:
 
 
 def _cover(shapes: Sequence[Shape], view: View, size: int) -> tuple[slice, slice]:
-    """Rows and columns of the picture which the shapes touch."""
+    """The rows and columns of the picture that the shapes touch."""
     left, bottom, right, top = zip(*(shape.bounds for shape in shapes), strict=True)
     scale, x0, y0 = size / (2 * view.half), view.x - view.half, view.y + view.half
 
@@ -412,9 +412,9 @@ def _point(task: PointGoal, x: float, y: float, heading: float, *speeds: float) 
 
 
 def _car(task: CarGoal, x: float, y: float, _: float, *rest: float) -> list[Shape]:
-    """Seen from above, with forwards (the body's −y) to the front; heights do not matter."""
+    """The Car from above; forwards is the body's −y, and heights do not matter."""
     w, i, j, k = rest[:4]
-    # Where the body's −y points, from the second column of the rotation matrix.
+    # The direction of the body's −y, from the second column of the rotation matrix.
     heading = math.atan2(k * k + i * i - j * j - w * w, 2 * (w * k - i * j))
     body = _pose((x, y), heading)
     return _signpost(x, y) or [
@@ -432,7 +432,7 @@ def _car(task: CarGoal, x: float, y: float, _: float, *rest: float) -> list[Shap
 
 
 def _signpost(x: float, y: float) -> list[Shape]:
-    """For a robot that has left the picture, an arrow head at the edge that points to it."""
+    """An arrow head at the edge, which points to a robot that has left the picture; nothing if the robot is in it."""
     if max(abs(x), abs(y)) < ARENA.half:
         return []
     inside = ARENA.half - 0.16
@@ -442,7 +442,7 @@ def _signpost(x: float, y: float) -> list[Shape]:
 
 
 class Window:
-    """A window that shows frames at most `fps` times per second; without a display it shows them to nobody."""
+    """A window that shows at most `fps` frames per second; without a display nothing is seen, and nothing fails."""
 
     def __init__(self, fps: float):
         self.fps = fps
@@ -476,7 +476,7 @@ class Window:
             self._screen = self._clock = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of an environment opens a window of its own."""
+        """Without the open window: a copy of an environment opens its own."""
         return {"fps": self.fps, "_screen": None, "_clock": None, "_dismissed": self._dismissed}
 
 
@@ -490,7 +490,7 @@ def _pygame() -> ModuleType:
 
 
 def _open_display(pygame: ModuleType) -> None:
-    """Open the display, or SDL's dummy where there is none."""
+    """Open the display, or SDL's dummy driver if there is no display."""
     headless = sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & set(os.environ)
     if headless:
         os.environ["SDL_VIDEODRIVER"] = "dummy"

@@ -1,4 +1,4 @@
-"""Rigid bodies the way MuJoCo moves them: inertias, soft joint limits, Runge–Kutta steps (Todorov et al. 2012)."""
+"""Rigid bodies, moved as MuJoCo moves them: inertias, soft joint limits, Runge–Kutta steps (Todorov et al. 2012)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ __all__ = ["Body", "Real", "Scalars", "capsule", "gymnasium_spec", "limit_force"
 
 Scalars = tuple[Scalar, ...]
 Real = TypeVar("Real", float, Array)
-"""A number of the model, or one that is traced: the same formula serves both."""
+"""A constant of the model or a traced number; the same formulas serve both."""
 
 DENSITY = 1000.0
-"""MuJoCo's default density of a geom, that of water."""
+"""MuJoCo's default density of a geom in kg/m³, that of water."""
 
 LEAST_IMPEDANCE, MOST_IMPEDANCE, IMPEDANCE_WIDTH = 0.9, 0.95, 0.001
 """MuJoCo's default `solimp`: the impedance climbs from the first to the second over this depth."""
 
 TIME_CONSTANT = 0.02
-"""MuJoCo's default `solref`, critically damped; never below two timesteps, so it fits models stepped by ≤ 0.01 s."""
+"""MuJoCo's default `solref`, critically damped. MuJoCo raises it to two timesteps, so timesteps must be ≤ 0.01 s here."""
 
 STIFFNESS = 1.0 / (MOST_IMPEDANCE * TIME_CONSTANT) ** 2
 DAMPING = 2.0 / (MOST_IMPEDANCE * TIME_CONSTANT)
 
 
 class Body(NamedTuple):
-    """Mass of a body, and its inertia about an axis through its centre (of a capsule: across its length)."""
+    """The mass of a body, and its inertia about an axis through its centre (for a capsule, an axis across its length)."""
 
     mass: float
     inertia: float
 
 
 def sphere(radius: float) -> Body:
-    """m = 4/3 πρr³, I = 2/5 mr²."""
+    """A sphere: m = 4/3 πρr³, I = 2/5 mr²."""
     mass = DENSITY * math.pi * 4 / 3 * radius**3
     return Body(mass, 0.4 * mass * radius**2)
 
 
 def capsule(radius: float, length: float) -> Body:
-    """Cylinder c between two half spheres s: I = m_c (3r² + L²)/12 + m_s (2/5 r² + L²/4 + 3/8 Lr)."""
+    """A cylinder c between two half spheres s: I = m_c (3r² + L²)/12 + m_s (2/5 r² + L²/4 + 3/8 Lr)."""
     cylinder, ends = DENSITY * math.pi * radius**2 * length, sphere(radius)
     across = cylinder * (3 * radius**2 + length**2) / 12 + ends.mass * (length**2 / 4 + 3 / 8 * length * radius)
     return Body(cylinder + ends.mass, across + ends.inertia)
@@ -57,11 +57,11 @@ def capsule(radius: float, length: float) -> Body:
 def limit_force(
     q: Scalar, speed: Scalar, free: Scalar | float, inertia: Scalar | float, weight: float, bound: float, margin: float
 ) -> Scalar:
-    """Force f = max(0, (a* + a₀)/(A + R)), towards 0, that MuJoCo adds where |q| > bound − margin.
+    """The force f = max(0, (a* + a₀)/(A + R)), towards 0, that MuJoCo adds where |q| > bound − margin.
 
-    Counted outwards, δ is the depth beyond that threshold, a₀ = `free` the acceleration without f, and with i(δ) the
-    impedance a* = k i δ + b δ̇, A = 1/`inertia` of q, R = `weight` (1 − i)/i, where `weight` is the `dof_invweight0`.
-    This solves MuJoCo's convex problem when no other limit is active in the same kinematic tree.
+    Outwards is positive: δ is the depth beyond that threshold, a₀ = `free` is the acceleration without f, and with the
+    impedance i(δ) we have a* = k i δ + b δ̇, A = 1/`inertia`, R = `weight` (1 − i)/i; `weight` is MuJoCo's `dof_invweight0`.
+    This solves MuJoCo's convex problem if no other limit is active in the same kinematic tree.
     """
     side = jnp.sign(q)
     depth = margin - (bound - side * q)
@@ -76,11 +76,11 @@ def limit_force(
 def sin_cos(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """sin x and cos x to the precision of x, by their power series about the nearest multiple of π.
 
-    XLA evaluates its own on CPU number by number, with branches, and again for every use: a step of the double pendulum
-    with them takes three to four times as long.
+    On a CPU, XLA evaluates its own sin and cos number by number, with branches, and again for every use: with them a step of
+    the double pendulum takes three to four times as long.
     """
     turns = jnp.round(x * (1 / math.pi))
-    # The first part of π is short, so that its product is exact and the difference loses no digits.
+    # π is split into a short part, whose product is exact, and a rest, so that the difference loses no digits.
     r = x - turns * 3.140625 - turns * (math.pi - 3.140625)
     precision = float(jnp.finfo(x.dtype).eps) / 4
     order = next(n for n in itertools.count(2, 2) if (math.pi / 2) ** n / math.factorial(n) < precision)
@@ -95,7 +95,7 @@ def sin_cos(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Ar
 def runge_kutta(
     acceleration: Callable[[Scalars, Scalars], Scalars], q: Scalars, v: Scalars, timestep: float, steps: int
 ) -> tuple[Scalars, Scalars]:
-    """Positions and velocities after classical fourth-order steps of q̈ = acceleration(q, q̇)."""
+    """Positions and velocities after classical fourth-order Runge–Kutta steps of q̈ = acceleration(q, q̇)."""
 
     def ahead(start: Scalars, slope: Scalars, time: float) -> Scalars:
         return tuple(y + time * dy for y, dy in zip(start, slope, strict=True))
@@ -118,7 +118,7 @@ def runge_kutta(
 
 
 def gymnasium_spec(asset: str) -> Any:
-    """The editable `mujoco.MjSpec` of a model shipped with Gymnasium."""
+    """The editable `mujoco.MjSpec` of a model that comes with Gymnasium."""
     import mujoco
 
     return mujoco.MjSpec.from_file(str(Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / asset))

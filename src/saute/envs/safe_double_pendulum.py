@@ -1,6 +1,6 @@
-"""Safe double pendulum: balance two poles on a cart, while angles of the first one around δ = 25° cost (appendix A4).
+"""Safe double pendulum: balance two poles on a cart; angles of the first pole around δ = 25° cost (appendix A4).
 
-The physics is that of Gymnasium's `inverted_double_pendulum.xml`, written out: same numbers, same integrator.
+The physics is that of Gymnasium's `inverted_double_pendulum.xml`, as formulas: same numbers, same integrator.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ LENGTH = 0.6
 CART = capsule(radius=0.1, length=0.2)
 POLE = capsule(radius=0.045, length=LENGTH)
 RAIL, MARGIN = 1.0, 0.01
-"""The cart is pushed back from ±RAIL, beginning MARGIN before it."""
+"""The cart is pushed back from the ends ±RAIL, from the distance MARGIN on."""
 GEAR = 500.0
 DAMPING = 0.05
 DRIFT, GRAVITY = 1e-5, 9.81
-"""Gravity along the rail (the shipped model has it, against a perfectly balanced start) and down."""
+"""Gravity along the rail (Gymnasium's model has it, so that no start is perfectly balanced) and down."""
 TIMESTEP = 0.01
 
 MASS = CART.mass + 2 * POLE.mass
 LOWER_MOMENT, UPPER_MOMENT = 1.5 * POLE.mass * LENGTH, 0.5 * POLE.mass * LENGTH
-"""First moments about the hinges; the lower pole carries the mass of the upper one at its end."""
+"""First moments of mass about the hinges; the lower pole carries the mass of the upper one at its end."""
 CROSS_INERTIA = POLE.mass * LENGTH**2 / 2
 UPPER_INERTIA = POLE.inertia + POLE.mass * LENGTH**2 / 4
 LOWER_INERTIA = UPPER_INERTIA + POLE.mass * LENGTH**2
@@ -48,7 +48,7 @@ class DoublePendulum:
     unsafe_angle: float = 25.0
     unsafe_width: float = 50.0
     least_height: float = 1.0
-    """Height of the tip, 1.2 when upright, at and below which the poles have fallen and the episode terminates."""
+    """The episode terminates when the tip is at this height or below; upright it is at 1.2."""
 
     state_size = 6
     observation_size = 11
@@ -72,11 +72,11 @@ class DoublePendulum:
         return jnp.stack([s, α, β - α, u, ωα, ωβ - ωα])
 
     def sense(self, x: State, action: Action) -> Float[Array, " 1"]:
-        """Size of the force by which the end of the rail pushes the cart back."""
+        """The size of the force with which the end of the rail pushes the cart back."""
         return jnp.abs(_forward(*_absolute(x), _force(action))[1])[None]
 
     def observe(self, x: State, sensors: Float[Array, " 1"]) -> Float[Array, " 11"]:
-        """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)), f the constraint forces: only the rail's, on the cart."""
+        """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)); of the three constraint forces f only the rail's is not 0."""
         speed, push = jnp.clip(x[3:], -10.0, 10.0), jnp.clip(-jnp.sign(x[0]) * sensors, -10.0, 10.0)
         return jnp.concatenate([x[:1], *sin_cos(x[1:3]), speed, push, jnp.zeros(2, x.dtype)])
 
@@ -110,14 +110,15 @@ def _force(action: Action) -> Scalar:
 
 
 def _absolute(x: State) -> tuple[Scalars, Scalars]:
-    """Position and velocity of x with the upper pole's angle measured from upright, where its inertia is constant."""
+    """Position and velocity, with the upper pole's angle from upright too: then the inertias of the poles are constant."""
     return (x[0], x[1], x[1] + x[2]), (x[3], x[4], x[4] + x[5])
 
 
 def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Real, Real]:
-    """Inertia of the cart if the poles follow freely, their angular accelerations −k per unit of its own, and det C.
+    """The inertia of the cart with poles that follow freely, m − bᵀk, then the two numbers k = C⁻¹b, and det C.
 
-    M = [[m, bᵀ], [b, C]] with b = (lower, upper) and C = [[I₁, cross], [cross, I₂]]: k = C⁻¹b and m − bᵀk.
+    M = [[m, bᵀ], [b, C]] with b = (lower, upper), C = [[I₁, cross], [cross, I₂]]; per unit of the cart's acceleration the
+    poles have the angular accelerations −k.
     """
     det = LOWER_INERTIA * UPPER_INERTIA - cross**2
     kα = (UPPER_INERTIA * lower - cross * upper) / det
@@ -130,7 +131,7 @@ RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
 
 
 def _forward(q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
-    """Accelerations M(q)⁻¹(F(q, q̇) + push) under a force on the cart, and the push of the rail's ends."""
+    """The accelerations M(q)⁻¹(F(q, q̇) + push) for a force on the cart, and the push of the rail's ends."""
     (s, α, β), (u, ωα, ωβ) = q, v
     (sα, cα), (sβ, cβ) = sin_cos(α), sin_cos(β)
     cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)

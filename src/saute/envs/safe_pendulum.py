@@ -1,4 +1,4 @@
-"""Safe pendulum: swing up and balance, while angles around δ = 25° cost (Sootla et al. 2022, appendix A4)."""
+"""Safe pendulum: swing up and balance; angles around δ = 25° cost (Sootla et al. 2022, appendix A4)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def angle_cost(θ: Scalar, centre: float, width: float) -> Scalar:
 
 @dataclasses.dataclass(frozen=True)
 class Pendulum:
-    """Rod of mass 1 and length 1 with state x = (θ, θ̇), θ = 0 upright, and torque u = clip(2a, ±2)."""
+    """A rod of mass 1 and length 1 with the state x = (θ, θ̇), θ = 0 upright, and the torque u = clip(2a, ±2)."""
 
     mode: str = "train"
     horizon: int = 200
     budget: float = 30.0
     unsafe_reward: float = 0.0
     reward_scale: float = 17.0
-    """Divisor and offset of the reward; the paper prints π² + 6.404 ≈ 16.274, with which a safe reward can touch 0."""
+    """Scale and offset of the reward; the paper prints π² + 6.404 ≈ 16.274, with which a safe reward can be 0."""
     unsafe_angle: float = 25.0
     unsafe_width: float = 50.0
     gravity: float = 10.0

@@ -1,6 +1,6 @@
-"""Safe reacher: stretch a two-link arm towards a far goal, while the way there costs (appendix A4).
+"""Safe reacher: stretch a two-link arm towards a far goal; to be near a hazard on the way costs (appendix A4).
 
-The physics is that of Gymnasium's `reacher.xml`, written out: same numbers, same integrator.
+The physics is that of Gymnasium's `reacher.xml`, as formulas: same numbers, same integrator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saute.envs.task import Action, Scalar, State
 __all__ = ["Reacher"]
 
 LENGTH, TIP_LENGTH = 0.1, 0.11
-"""From shoulder to elbow, and from there to the fingertip, just beyond the second link's end."""
+"""From the shoulder to the elbow, and from the elbow to the fingertip, which is just beyond the second link's end."""
 HEIGHT = 0.01
 LINK = capsule(radius=0.01, length=LENGTH)
 TIP = sphere(radius=0.01)
@@ -31,23 +31,23 @@ TIMESTEP = 0.01
 
 LOWER_MOMENT = LINK.mass * LENGTH / 2 + TIP.mass * TIP_LENGTH
 LOWER_INERTIA = LINK.inertia + LINK.mass * LENGTH**2 / 4 + TIP.inertia + TIP.mass * TIP_LENGTH**2
-"""Of the second link with the fingertip, about the elbow."""
+"""Inertia of the second link with the fingertip, about the elbow."""
 UPPER_INERTIA = LINK.inertia + LINK.mass * LENGTH**2 / 4 + (LINK.mass + TIP.mass) * LENGTH**2
-"""Of the first link about the shoulder, with the mass it carries at the elbow."""
+"""Inertia of the first link about the shoulder, with the mass that it carries at the elbow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reacher:
-    """Arm in the plane and a sliding target, x = (q, q̇), q = (shoulder, elbow, target x, target y)."""
+    """An arm in the plane and a sliding target: x = (q, q̇), q = (shoulder, elbow, target x, target y)."""
 
     mode: str = "train"
     horizon: int = 50
     budget: float = 10.0
     unsafe_reward: float = -3.75
     goal: tuple[float, float] = (1.0, 1.0)
-    """The constant point to reach for, and where the moving target starts, beyond the limits that then catch it."""
+    """The fixed point to reach for. The moving target starts there too, beyond its limits, which then pull it back."""
     hazard_centre: tuple[float, float, float] = (0.5, 0.5, 0.0)
-    """The paper prints (1, 1, 0.01), with `hazard_slope=50`: out of reach by 0.7, so that nothing ever costs."""
+    """The paper prints (1, 1, 0.01), with `hazard_slope=50`: too far for the arm by 0.7, so that nothing ever costs."""
     hazard_radius: float = 0.5
     hazard_cost: float = 100.0
     hazard_slope: float = 200.0
@@ -58,7 +58,7 @@ class Reacher:
     substeps = 2
 
     def start(self, key: PRNGKeyArray) -> State:
-        """q ~ U(±0.1), q̇ ~ U(±0.005), target at rest on the goal, in training and in test."""
+        """q ~ U(±0.1), q̇ ~ U(±0.005) for the arm; the target rests at the goal. The same in training and in test."""
         u = jax.random.uniform(key, (4,), minval=-1.0, maxval=1.0)
         return jnp.stack([0.1 * u[0], 0.1 * u[1], *self.goal, 0.005 * u[2], 0.005 * u[3], 0.0, 0.0])
 
@@ -87,7 +87,7 @@ class Reacher:
         return -jnp.sqrt(dx**2 + dy**2) - jnp.sum(action**2)
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
-        """l = 100 − 200 ‖fingertip − centre‖ closer than 0.5 to the centre of the hazard, else 0, after the step."""
+        """l = 100 − 200 d if d = ‖fingertip − centre of the hazard‖ < 0.5, else 0, after the step."""
         (across, along), (cx, cy, cz) = _fingertip(x_next), self.hazard_centre
         distance = jnp.sqrt((across - cx) ** 2 + (along - cy) ** 2 + (HEIGHT - cz) ** 2)
         return jnp.where(distance < self.hazard_radius, self.hazard_cost - self.hazard_slope * distance, 0.0)
@@ -109,7 +109,7 @@ def _fingertip(x: State) -> tuple[Scalar, Scalar]:
 
 
 def _elbow_inertia(cos: Real) -> tuple[Real, Real, Real]:
-    """Inertia of the elbow if the shoulder follows freely, m₂₂ − m₁₂²/m₁₁, and m₁₂/m₁₁, m₁₁."""
+    """The inertia of the elbow with a shoulder that follows freely, m₂₂ − m₁₂²/m₁₁, then m₁₂/m₁₁, and m₁₁."""
     coupling = LOWER_INERTIA + LENGTH * LOWER_MOMENT * cos
     shoulder = ARMATURE + UPPER_INERTIA + LENGTH * LOWER_MOMENT * cos + coupling
     k = coupling / shoulder
@@ -121,7 +121,7 @@ ELBOW_WEIGHT = 1.0 / _elbow_inertia(1.0)[0]
 
 
 def _arm_acceleration(q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
-    """q̈ = M(q)⁻¹(τ − q̇ − C(q, q̇)q̇) with the elbow kept within ±3; gravity is across the plane."""
+    """q̈ = M(q)⁻¹(τ − q̇ − C(q, q̇)q̇), with the elbow kept within ±3; gravity is perpendicular to the plane."""
     sin, cos = sin_cos(q[1])
     inertia, k, shoulder = _elbow_inertia(cos)
     swing = LENGTH * LOWER_MOMENT * sin
@@ -133,5 +133,5 @@ def _arm_acceleration(q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
 
 
 def _target_acceleration(q: Scalar, v: Scalar) -> Scalar:
-    """Free, except for the limits ±0.27 of its slides, which accelerate it the same whatever its mass: here 1."""
+    """0, but at the limits ±0.27 of its slides; they accelerate the target alike whatever its mass, so the mass is 1 here."""
     return limit_force(q, v, 0.0, 1.0, 1.0, TARGET_BOUND, 0.0)

@@ -1,4 +1,4 @@
-"""What a task is, and the one way in which a task becomes an `Env`: physics, then sensors, then the clock."""
+"""What a task is, and how a task becomes an `Env`: physics, then sensors, then the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saute.core.protocol import Step
 
-__all__ = ["Clocked", "Modelled", "Physics", "Task", "TaskEnv"]
+__all__ = ["Clocked", "Modelled", "Task", "TaskEnv", "outcome"]
 
 State = Float[Array, " state"]
 Action = Float[Array, " action"]
@@ -22,7 +22,7 @@ Scalar = Float[Array, ""]
 
 @runtime_checkable
 class Task(Protocol):
-    """Start, observation, reward and cost of one task, as pure functions of its flat physical state x."""
+    """The start, observation, reward and cost of a task, as pure functions of its physical state x, a vector."""
 
     mode: str
     horizon: int
@@ -44,31 +44,36 @@ class Modelled(Task, Protocol):
     """A task that MuJoCo can step."""
 
     def model(self) -> Any:
-        """The same physics as a compiled `mujoco.MjModel`, whose sensors are, in order, those of `Physics.sense`."""
+        """The same physics as a compiled `mujoco.MjModel`; its sensors are, in order, those that `observe` takes."""
 
     @property
     def substeps(self) -> int:
         """MuJoCo steps per action."""
 
 
-@runtime_checkable
-class Physics(Protocol):
-    """Analytic dynamics of a task; the action is held during a step and while sensing the new state."""
-
-    def advance(self, x: State, action: Action) -> State: ...
-    def sense(self, x: State, action: Action) -> Sensors: ...
-
-
 class Clocked(NamedTuple):
-    """State of a `TaskEnv`: the physical state and the number of steps already made."""
+    """The state of a `TaskEnv`: the physical state, and how many steps have been made."""
 
     physical: Float[Any, "*batch state"]
     time: Int[Any, "*batch"]
 
 
+def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> Step:
+    """All that follows from a step x → x_next of the physics; `truncated` at the horizon, unless terminated."""
+    terminated = task.terminated(x_next)
+    return Step(
+        state=Clocked(x_next, time),
+        obs=task.observe(x_next, sensors),
+        reward=task.reward(x, action, x_next),
+        cost=task.cost(x, action, x_next),
+        terminated=terminated,
+        truncated=(time >= task.horizon) & ~terminated,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskEnv:
-    """A task with analytic physics as a JAX-native `Env`; `truncated` at the horizon, unless terminated."""
+    """A task as a JAX-native `Env`; its physics are `advance(x, action)`, and `sense(x, action)` while the action is held."""
 
     task: Any
 
@@ -101,14 +106,5 @@ class TaskEnv:
         return Clocked(x, jnp.zeros((), jnp.int32)), self.task.observe(x, self.task.sense(x, rest))
 
     def step(self, state: Clocked, action: Action, key: PRNGKeyArray | None = None) -> Step:
-        x, time = state.physical, state.time + 1
-        x_next = self.task.advance(x, action)
-        terminated = self.task.terminated(x_next)
-        return Step(
-            state=Clocked(x_next, time),
-            obs=self.task.observe(x_next, self.task.sense(x_next, action)),
-            reward=self.task.reward(x, action, x_next),
-            cost=self.task.cost(x, action, x_next),
-            terminated=terminated,
-            truncated=(time >= self.horizon) & ~terminated,
-        )
+        x_next = self.task.advance(state.physical, action)
+        return outcome(self.task, state.physical, action, x_next, self.task.sense(x_next, action), state.time + 1)

@@ -1,4 +1,4 @@
-"""JAX-native environments and MuJoCo tasks as Gymnasium environments, one or a batch, in every autoreset mode."""
+"""JAX-native environments and MuJoCo tasks as Gymnasium environments: one, or a batch in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from saute.core.masks import along
+from saute.core.masks import along, masked
 from saute.core.native import Sauted, SauteEnv
 from saute.core.options import Options
 from saute.core.protocol import Env, Step
@@ -25,7 +25,7 @@ Batch = JaxBatch | MujocoBatch
 
 
 class GymEnv(gym.Env):
-    """A JAX-native `Env`, or a batch of one that is already made, as a `gymnasium.Env` with `info["cost"]`, in float64."""
+    """A JAX-native `Env`, or a `JaxBatch` or `MujocoBatch`, as one `gymnasium.Env` with `info["cost"]`, in float64."""
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 20}
 
@@ -40,7 +40,7 @@ class GymEnv(gym.Env):
         self._state: Keyed | None = None
         self._window: Any = None
         self.overlay: Any = None
-        """A function frame → frame that a wrapper may set to draw over what the window shows."""
+        """A function frame → frame, which a wrapper may set to draw something over the picture in the window."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode; `options={"state": x}` begins it in the physical state x."""
@@ -90,7 +90,7 @@ class GymEnv(gym.Env):
         return None
 
     def _show(self) -> None:
-        """Keep the window current; a wrapper with an overlay does it itself, when it knows what to lay over the picture."""
+        """Update the window; a wrapper with an overlay does it itself, once it knows what to draw over the picture."""
         if self.render_mode == "human" and self.overlay is None:
             self.render()
 
@@ -102,9 +102,9 @@ class GymEnv(gym.Env):
 
 
 class GymVectorEnv(gym.vector.VectorEnv):
-    """The same as a `gymnasium.vector.VectorEnv` that steps all environments in one call.
+    """The same as `GymEnv` for many environments: a `gymnasium.vector.VectorEnv` that steps them all in one call.
 
-    Environment i, seeded with s + i, is number for number the single environment seeded with s + i.
+    Seeded with s, its environment i gives exactly the numbers of the single environment seeded with s + i.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes, in all environments or those of `options["reset_mask"]`, perhaps in `options["state"]`."""
+        """Begin episodes in all environments, or in those of `options["reset_mask"]`; in `options["state"]`, if given."""
         x = physical_option(options, self.env, (self.num_envs,))
         mask = reset_mask(options, self.num_envs)
         seeds = seed if isinstance(seed, list | tuple) else [None if seed is None else seed + i for i in range(self.num_envs)]
@@ -158,7 +158,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
             self._state, placed = self._batch.place(self._state, x, mask)
             self._obs = np.where(mask[:, None], placed, self._obs)
         self._ended = np.zeros(self.num_envs, bool) if mask.all() else self._ended & ~mask
-        return self._obs.copy(), masked(budgets(self._state), mask)
+        return self._obs.copy(), masked({}, mask, **budgets(self._state))
 
     def step(self, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
@@ -177,12 +177,11 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._ended = step.terminated | step.truncated
         self._obs = step.obs
         key = "cost" if step.cost.ndim == 1 else "costs"
-        info: dict[str, Any] = {key: step.cost, f"_{key}": ~restarted}
-        info |= masked(outcomes(self._state), ~restarted)
+        info = masked({}, ~restarted, **{key: step.cost}, **outcomes(self._state))
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             info |= self._final(self._state, step, key)
             self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
-        info |= masked(budgets(self._state), np.ones(self.num_envs, bool))
+        masked(info, np.ones(self.num_envs, bool), **budgets(self._state))
         return self._obs.copy(), step.reward, step.terminated, step.truncated, info
 
     @property
@@ -203,7 +202,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self._batch.close()
 
     def _begin(self, mask: np.ndarray, seeded: list[bool]) -> tuple[Keyed, np.ndarray]:
-        """Start the random streams of the seeded environments anew, and episodes in all environments of the mask."""
+        """Begin new random streams in the seeded environments, and episodes in all environments of the mask."""
         anew = mask & np.array(seeded)
         seeds = [int(rng.integers(2**63)) if new else 0 for rng, new in zip(self._rngs, anew, strict=True)]
         fresh, first = self._batch.begin(seeds)
@@ -215,7 +214,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         return merge(anew, (fresh, first), (state, obs))
 
     def _restarted(self, before: Keyed, step: Step, mask: np.ndarray) -> tuple[Keyed, Step]:
-        """Where an episode had ended, ignore the action and begin the next one."""
+        """Where an episode has ended, ignore the action and begin the next episode."""
         state, obs = self._batch.restart(merge(mask, before, self._state), step.obs, mask)
         return state, Step(
             state=None,
@@ -227,12 +226,12 @@ class GymVectorEnv(gym.vector.VectorEnv):
         )
 
     def _final(self, state: Keyed, step: Step, key: str) -> dict[str, Any]:
-        """The last observation and cost of the episodes that ended, in the form that Gymnasium gives them."""
+        """The last observation and cost of the episodes that ended, in Gymnasium's format."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(self._ended):
             final_obs[env] = step.obs[env].copy()
         ended = self._ended.copy()
-        final_info = masked({key: step.cost.copy(), **budgets(state), **outcomes(state)}, ended.copy())
+        final_info = masked({}, ended.copy(), **{key: step.cost.copy()}, **budgets(state), **outcomes(state))
         return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
 
 
@@ -250,29 +249,24 @@ def options_of(env: Env) -> Options | None:
 
 
 def budgets(batch: Keyed) -> dict[str, np.ndarray]:
-    """The remaining budgets of sautéed states, under the name that the wrappers use."""
+    """The remaining budgets of sautéed states, under the wrappers' name."""
     return {"remaining": batch.state.remaining.copy()} if isinstance(batch.state, Sauted) else {}
 
 
 def outcomes(batch: Keyed) -> dict[str, np.ndarray]:
-    """What sautéed states know of the last step, under the names that the wrappers use."""
+    """What sautéed states tell about the last step, under the wrappers' names."""
     state = batch.state
     return {"task_reward": state.task_reward.copy(), "violated": state.violated.copy()} if isinstance(state, Sauted) else {}
 
 
-def masked(entries: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Entries of an info, each with Gymnasium's mask of the environments that it is about."""
-    return entries | {f"_{key}": mask for key in entries}
-
-
 def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """Observation space in the host's float64, and the action space."""
+    """The observation space in float64, and the action space."""
     box = env.observation_space
     return spaces.Box(box.low.astype(np.float64), box.high.astype(np.float64), dtype=np.float64), env.action_space
 
 
 def checked_actions(actions: npt.ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
-    """The actions as float64 if they have the right shape and are finite; tasks clip them to ±1 themselves."""
+    """The actions in float64, if they have the right shape and are finite; tasks clip them to ±1 themselves."""
     try:
         array = np.asarray(actions, dtype=np.float64)
     except (TypeError, ValueError):
@@ -285,15 +279,14 @@ def checked_actions(actions: npt.ArrayLike, shape: tuple[int, ...] | None) -> np
 
 
 def physical_option(options: dict[str, Any] | None, env: Env, batch: tuple[int, ...]) -> np.ndarray | None:
-    """The validated physical state of `options["state"]`, one row per environment."""
+    """The checked physical state in `options["state"]`, one row per environment."""
     if options and "budget" in options:
         raise ValueError('options["budget"] needs SauteWrapper or SauteVectorWrapper around the bare environment')
     if not options or options.get("state") is None:
         return None
-    task = getattr(env, "task", None)
-    size = task.state_size if task is not None else None
-    if size is None:
+    if not hasattr(env, "task"):
         raise ValueError(f'{type(env).__name__} cannot start from a physical state; reset it without options["state"]')
+    size = env.task.state_size
     try:
         x = np.asarray(options["state"], dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a finite number of episodes tells: exact bounds, tails, seeded bootstrap intervals; pure functions of NumPy arrays."""
+"""What finitely many episodes tell: exact bounds, means of tails, bootstrap intervals; pure functions of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 Statistic = Callable[[np.ndarray], float]
 Seeds = list[np.ndarray]
-"""One array of episodes per seed."""
+"""One array of numbers per seed, one number per episode."""
 RESAMPLES = 2000
 
 
@@ -37,7 +37,7 @@ class Interval(NamedTuple):
 
 
 def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> float:
-    """Exact upper bound p on a probability, k of n seen: P(Binom(n, p) ≤ k) = 1 − confidence (Clopper & Pearson 1934)."""
+    """The exact upper bound p on a probability after k of n: P(Binom(n, p) ≤ k) = 1 − confidence (Clopper & Pearson 1934)."""
     from scipy.stats import beta
 
     check_share(confidence, "confidence")
@@ -47,9 +47,10 @@ def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> flo
 
 
 def quantile_bound(costs: ArrayLike, share: float, confidence: float = 0.95) -> float | None:
-    """Upper confidence bound on a quantile, whatever the distribution (David & Nagaraja 2003, ch. 7).
+    """An upper confidence bound on a quantile, for any distribution (David & Nagaraja 2003, ch. 7).
 
-    It is the k-th smallest cost, with the least k for which P(Binom(n, share) ≤ k − 1) ≥ confidence; None if no k ≤ n will do.
+    It is the k-th smallest cost, with the least k for which P(Binom(n, share) ≤ k − 1) ≥ confidence; None if there is no such
+    k ≤ n.
     """
     from scipy.stats import binom
 
@@ -61,21 +62,21 @@ def quantile_bound(costs: ArrayLike, share: float, confidence: float = 0.95) -> 
 
 
 def cvar(costs: ArrayLike, worst: float = 0.01) -> float:
-    """Mean of the worst ⌈αn⌉ ≥ 1 of n costs (Rockafellar & Uryasev 2000)."""
+    """The mean of the largest ⌈αn⌉ ≥ 1 of n costs, where α is `worst` (Rockafellar & Uryasev 2000)."""
     if not 0.0 < worst <= 1.0:
         raise ValueError(f"worst={worst!r} must be a share in (0, 1], for example 0.01")
     paid = np.concatenate(as_seeds(costs, "costs"))
-    # The small slack keeps ⌈0.07·100⌉ at 7.
+    # In floating point 0.07·100 is a little more than 7.
     tail = max(1, math.ceil(worst * paid.size - 1e-9))
     return float(np.partition(paid, paid.size - tail)[-tail:].mean())
 
 
 def iqm(values: ArrayLike) -> float:
-    """Interquartile mean: the mean without the ⌊n/4⌋ smallest and the ⌊n/4⌋ largest (Agarwal et al. 2021)."""
+    """The interquartile mean: without the ⌊n/4⌋ smallest and the ⌊n/4⌋ largest values (Agarwal et al. 2021)."""
     every = np.concatenate(as_seeds(values))
     cut = every.size // 4
     kept = every.size - 2 * cut
-    # Two partitions at one place each are five times faster than one at two places.
+    # Two partitions, each at one place, are five times faster than one partition at two places.
     return float(np.partition(np.partition(every, cut)[cut:], kept - 1)[:kept].mean())
 
 
@@ -88,16 +89,13 @@ def bootstrap(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Statistic of all episodes with its percentile bootstrap interval (Agarwal et al. 2021).
+    """A statistic of all episodes, with its percentile bootstrap interval (Agarwal et al. 2021).
 
-    Over "seeds", each resample draws seeds and then episodes within each of them: it speaks of the method, also on seeds that
-    were not trained. Over "episodes" it is stratified, with all seeds kept: it speaks of these policies only. With one seed
-    the two are the same.
+    Over "seeds", each resample draws seeds, and then episodes of each drawn seed: the interval is about the method, on other
+    seeds too. Over "episodes", every seed is kept and only its episodes are drawn: the interval is about these policies only.
+    With one seed the two are the same.
     """
-    _check(over, confidence, resamples)
-    seeds, rng = as_seeds(values), np.random.default_rng(seed)
-    drawn = [statistic(_resample(seeds, over, rng)) for _ in range(resamples)]
-    return _interval(statistic(np.concatenate(seeds)), drawn, confidence)
+    return _resampled([as_seeds(values)], statistic, over, confidence, seed, resamples)
 
 
 def difference(
@@ -110,16 +108,9 @@ def difference(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Statistic of the first less that of the second, both resampled, independently of each other, as in `bootstrap`."""
-    return _of_two(
-        as_seeds(first, "first"),
-        as_seeds(second, "second"),
-        lambda x, y: statistic(x) - statistic(y),
-        over,
-        confidence,
-        seed,
-        resamples,
-    )
+    """The statistic of the first minus that of the second; both are resampled as in `bootstrap`, independently."""
+    both = [as_seeds(first, "first"), as_seeds(second, "second")]
+    return _resampled(both, lambda x, y: statistic(x) - statistic(y), over, confidence, seed, resamples)
 
 
 def probability_of_improvement(
@@ -131,12 +122,12 @@ def probability_of_improvement(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """P(X > Y) + ½ P(X = Y), an episode of each drawn at random, with its bootstrap interval (Agarwal et al. 2021).
+    """P(X > Y) + ½ P(X = Y) for a random episode X of the first and Y of the second, with its bootstrap interval.
 
-    The estimate is U / (n m) of Mann & Whitney (1947).
+    The estimate is U / (n m) of Mann & Whitney (1947); see Agarwal et al. (2021).
     """
     x, y = as_seeds(first, "first"), as_seeds(second, "second")
-    # Only ranks matter, and whole numbers are compared by counting instead of sorting.
+    # Only the order matters: ranks are whole numbers, which can be counted instead of sorted.
     known, ranks = np.unique(np.concatenate([*x, *y]), return_inverse=True)
     parts = np.split(ranks, np.cumsum([part.size for part in (*x, *y)])[:-1])
 
@@ -144,11 +135,11 @@ def probability_of_improvement(
         wins, tries = np.bincount(x, minlength=known.size), np.bincount(y, minlength=known.size)
         return float(wins @ (2 * np.cumsum(tries) - tries) / (2 * x.size * y.size))
 
-    return _of_two(parts[: len(x)], parts[len(x) :], by_ranks, over, confidence, seed, resamples)
+    return _resampled([parts[: len(x)], parts[len(x) :]], by_ranks, over, confidence, seed, resamples)
 
 
 def as_seeds(values: ArrayLike, name: str = "values") -> Seeds:
-    """Finite numbers as one array per seed, from one row of episodes, a (seeds, episodes) array, or one row per seed."""
+    """One array of finite numbers per seed, from (episodes,), from (seeds, episodes), or from a list with one row per seed."""
     try:
         whole = np.asarray(values, np.float64)
     except (TypeError, ValueError):
@@ -171,7 +162,7 @@ def as_seeds(values: ArrayLike, name: str = "values") -> Seeds:
 
 
 def check_share(value: object, name: str) -> None:
-    """Refuse what is not a number strictly between 0 and 1."""
+    """Refuse everything but a number strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, float | int | np.floating) or not 0.0 < value < 1.0:
         raise ValueError(f"{name}={value!r} is outside (0, 1); pass a share, for example 0.95 for 95 %")
 
@@ -186,34 +177,21 @@ def _row(values: ArrayLike, name: str) -> np.ndarray:
     return row
 
 
-def _resample(seeds: Seeds, over: str, rng: np.random.Generator) -> np.ndarray:
-    chosen = rng.integers(len(seeds), size=len(seeds)) if over == "seeds" else range(len(seeds))
-    return np.concatenate([seeds[i][rng.integers(seeds[i].size, size=seeds[i].size)] for i in chosen])
-
-
-def _of_two(
-    x: Seeds,
-    y: Seeds,
-    statistic: Callable[[np.ndarray, np.ndarray], float],
-    over: str,
-    confidence: float,
-    seed: int,
-    resamples: int,
+def _resampled(
+    groups: list[Seeds], statistic: Callable[..., float], over: str, confidence: float, seed: int, resamples: int
 ) -> Interval:
-    _check(over, confidence, resamples)
-    rng = np.random.default_rng(seed)
-    drawn = [statistic(_resample(x, over, rng), _resample(y, over, rng)) for _ in range(resamples)]
-    return _interval(statistic(np.concatenate(x), np.concatenate(y)), drawn, confidence)
-
-
-def _interval(value: float, drawn: list[float], confidence: float) -> Interval:
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(value), float(low), float(high))
-
-
-def _check(over: str, confidence: float, resamples: int) -> None:
+    """A statistic of one or two groups of seeds, and the interval of its values when the groups are resampled."""
     check_share(confidence, "confidence")
     if over not in ("seeds", "episodes"):
         raise ValueError(f"over={over!r} is not known; resample over 'seeds' or over 'episodes'")
     if resamples < 1:
         raise ValueError(f"resamples={resamples!r} must be at least 1, for example {RESAMPLES}")
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(*(_resample(seeds, over, rng) for seeds in groups)) for _ in range(resamples)]
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(statistic(*map(np.concatenate, groups))), float(low), float(high))
+
+
+def _resample(seeds: Seeds, over: str, rng: np.random.Generator) -> np.ndarray:
+    chosen = rng.integers(len(seeds), size=len(seeds)) if over == "seeds" else range(len(seeds))
+    return np.concatenate([seeds[i][rng.integers(seeds[i].size, size=seeds[i].size)] for i in chosen])

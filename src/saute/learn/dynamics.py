@@ -1,4 +1,4 @@
-"""A learned model is an environment: `model_env` makes an `Env` of an ensemble, so that imagination is sautéed like reality."""
+"""A learned model is an environment: `model_env` makes an ensemble an `Env`, so imagination is sautéed like reality."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Imagined", "LearnedBudget", "ModelEnv", "imagination", "imagined", "
 
 
 class Imagined(NamedTuple):
-    """State of a `ModelEnv`; an episode belongs to one member (trajectory sampling TS∞ of Chua et al. 2018)."""
+    """The state of a `ModelEnv`; each episode uses one member (trajectory sampling TS∞ of Chua et al. 2018)."""
 
     obs: Float[Array, " obs"]
     time: Int[Array, ""]
@@ -30,9 +30,9 @@ class Imagined(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ModelEnv:
-    """An `Env` whose dynamics are an ensemble's: s' = s + Δ with (Δ, r, l) ~ N(μ, σ²) of the member that the reset drew.
+    """An `Env` with the dynamics of an ensemble: s' = s + Δ, with (Δ, r, l) ~ N(μ, σ²) of the member drawn at the reset.
 
-    Starts, spaces and the task's own budget are the real environment's, which is not needed for stepping.
+    Starts, spaces and budget are those of the real environment `env`; `step` alone does not need it.
     """
 
     ensemble: Ensemble
@@ -57,14 +57,14 @@ class ModelEnv:
         return getattr(self.env, "unsafe_reward", 0.0)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Imagined, Array]:
-        """A start of the real task, in the world of one of the elites."""
+        """A start of the real environment; from there one of the elite members goes on."""
         start_key, member_key = jax.random.split(key)
         obs = self.env.reset(start_key)[1]
         return Imagined(obs, jnp.zeros((), jnp.int32), jax.random.choice(member_key, self.parameters.elites)), obs
 
     def step(self, state: Imagined, action: Array, key: PRNGKeyArray) -> Step:
         ensemble, known, size = self.ensemble, self.ensemble.known, self.ensemble.observations
-        # An ensemble of one needs no lookup, so that vmap over states leaves its weights as they are.
+        # An ensemble of one member is not indexed, so that vmap over states does not copy its weights.
         member = 0 if len(self.parameters.least) == 1 else state.member
         mean, deviation = ensemble.predict(self.parameters, member, state.obs, action)
         drawn = mean + deviation * jax.random.normal(key, mean.shape, mean.dtype)
@@ -79,7 +79,7 @@ class ModelEnv:
 
 @dataclasses.dataclass(frozen=True)
 class LearnedBudget:
-    """The paper's variant: z is a state dimension that the model learns, and r̃ = r if the predicted z' ≥ 0 else n."""
+    """The paper's variant: the model learns z as part of the state, and r̃ = r if the predicted z' ≥ 0 else n."""
 
     env: ModelEnv
     options: Options
@@ -94,7 +94,7 @@ class LearnedBudget:
 
 
 def model_env(ensemble: Ensemble, parameters: Parameters, env: Env) -> ModelEnv:
-    """The learned model of a (bare) environment as an `Env`; `saute.saute(model_env(…), budget=30.0)` sautés imagination."""
+    """The learned model of a bare environment as an `Env`; `saute.saute(model_env(…), budget=30.0)` sautés imagination."""
     if (size := env.observation_space.shape[0]) != ensemble.observations:
         raise ValueError(f"the ensemble predicts {ensemble.observations} observations, but the environment has {size}")
     return ModelEnv(ensemble, parameters, env.horizon, env)
@@ -111,9 +111,9 @@ def imagination(
 
 
 def unknown_ends(rows: Transition, ensemble: Ensemble, options: Options | None) -> Float[Array, ""]:
-    """How many episodes terminated although a model that was never told when they end imagines them to go on.
+    """How many episodes terminated that the model, which was never told when episodes end, imagines to go on.
 
-    Imagination knows the end that `terminate=True` puts to a violated episode, unless it predicts the budget.
+    The end at a violation, with `terminate=True`, is known, unless the model learns the budget.
     """
     ended = rows.terminated
     if options is not None and options.terminate and not ensemble.learned_budget:
@@ -122,7 +122,7 @@ def unknown_ends(rows: Transition, ensemble: Ensemble, options: Options | None) 
 
 
 def imagined(env: ModelEnv | SauteEnv | LearnedBudget, obs: Array, remaining: Array | None) -> PyTree:
-    """The state in which imagination begins at an observation of the bare environment, with a remaining budget if sautéed."""
+    """The first state of imagination, from an observation of the bare environment, and a remaining budget if sautéed."""
     clock, member = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
     if isinstance(env, ModelEnv):
         return Imagined(obs, clock, member)

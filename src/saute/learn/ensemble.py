@@ -1,4 +1,4 @@
-"""A learned model: a bootstrapped ensemble of nets that predict Gaussians (Chua et al. 2018), fitted in one compiled call."""
+"""A learned model: a bootstrapped ensemble of nets that predict Gaussians, fitted in one compiled call (Chua et al. 2018)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from saute.learn.replay import Replay, Rows, sauted
 __all__ = ["MODEL", "NOTHING", "Ensemble", "Known", "ModelSettings", "Parameters", "nll"]
 
 Heads = tuple[MLP, Array, Array]
-"""Net and bounds of the log-variance, of one member or with a leading axis for the members."""
+"""A net and the bounds of its log-variance, for one member, or for all with a leading axis."""
 
 Function = Callable[[Array, Array, Array], Array]
 """(observation, action, next observation) → reward, cost or end of one step."""
@@ -34,20 +34,20 @@ class ModelSettings:
     hidden: tuple[int, ...] = (64, 64)
     members: int = 7
     elites: int = 5
-    """Members with the least held-out error, which are the ones that imagine."""
+    """How many members imagine: those with the least held-out error."""
     batch: int = 128
-    """Rows of a gradient step, of each member its own."""
+    """Rows of a gradient step; each member draws its own."""
     rate: float = 2e-3
     beta: float = 0.5
-    """β of β-NLL (Seitzer et al. 2022); at 0, the plain likelihood, rare costs pass for noise and are never learned."""
+    """β of β-NLL (Seitzer et al. 2022); with 0, the plain likelihood, rare costs are taken for noise and never learned."""
     held_out: int = 10
-    """Every how many-th row is held out; a row stays on its side of the split as long as it is stored."""
+    """One row in this many is held out; a row is held out, or not, for as long as it is stored."""
     steps: int = 50
-    """Gradient steps of a round, after which the held-out error is measured."""
+    """Gradient steps of a round; after each round the held-out error is measured."""
     patience: int = 5
-    """Rounds without an improvement by 1 % of any member, after which fitting stops."""
+    """Fitting stops after this many rounds in which no member improved by 1 %."""
     rounds: int = 10
-    """Rounds after which fitting stops in any case."""
+    """Fitting stops after this many rounds in any case."""
 
     def __post_init__(self) -> None:
         if not self.hidden or min(self.hidden) < 1:
@@ -66,7 +66,7 @@ MODEL = ModelSettings()
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Functions that need not be learned; without one for the end of an episode, it only ends at its horizon."""
+    """Functions that need not be learned; without `terminated`, imagined episodes end only at their horizon."""
 
     reward: Function | None = None
     cost: Function | None = None
@@ -77,7 +77,7 @@ NOTHING = Known()
 
 
 class Parameters(NamedTuple):
-    """Nets with a leading axis for the members, the bounds of their log-variances, and what all members share."""
+    """Nets and bounds of the log-variances, with a leading axis for the members; the rest is shared by all members."""
 
     net: MLP
     least: Float[Array, "member output"]
@@ -87,14 +87,14 @@ class Parameters(NamedTuple):
     elites: Int[Array, " elite"]
 
     def of(self, member: Int[Array, ""] | int) -> Parameters:
-        """The ensemble that consists of one member."""
+        """An ensemble of this one member."""
         net, least, most = jax.tree.map(lambda leaf: leaf[member][None], (self.net, self.least, self.most))
         return Parameters(net, least, most, self.inputs, self.outputs, jnp.zeros(1, jnp.int32))
 
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble:
-    """(s' − s, r, l) ~ N(μ(s, a), diag σ²(s, a)) for each member; what is known is left out (Chua et al. 2018)."""
+    """(s' − s, r, l) ~ N(μ(s, a), diag σ²(s, a)) for each member, without r or l if they are known (Chua et al. 2018)."""
 
     observations: int
     actions: int
@@ -118,18 +118,18 @@ class Ensemble:
         return Parameters(nets, least, most, inputs, outputs, jnp.arange(settings.elites, dtype=jnp.int32))
 
     def frequencies(self, key: PRNGKeyArray, capacity: int) -> Float[Array, "member row"]:
-        """How often each member's bootstrap sample has a row, ~ Poisson(1) (Oza & Russell 2001); drawn once and for all."""
-        # By inversion, for jax.random.poisson takes longer to compile than everything else here.
+        """How often each row is in each member's bootstrap sample, ~ Poisson(1) (Oza & Russell 2001); drawn only once."""
+        # By inversion, because jax.random.poisson takes longer to compile than everything else here.
         at_most = [sum(1 / math.factorial(i) for i in range(k + 1)) / math.e for k in range(9)]
         u = jax.random.uniform(key, (self.settings.members, capacity))
         return jnp.sum(u[..., None] > jnp.asarray(at_most), axis=-1).astype(jnp.float32)
 
     def unfitted(self) -> Metrics:
-        """The numbers of `fit` where there was none."""
+        """The metrics of `fit` if nothing was fitted: NaN."""
         return dict.fromkeys(("model_error", "model_rounds"), jnp.full((), jnp.nan))
 
     def objection(self, unknown_ends: float, name: str) -> str | None:
-        """Why a model that was never told when episodes end cannot be used: it would plan for what never comes."""
+        """Why such a model cannot be used if episodes terminate: it would imagine steps after their end."""
         if not unknown_ends:
             return None
         return (
@@ -138,14 +138,14 @@ class Ensemble:
         )
 
     def predict(self, parameters: Parameters, member: Int[Array, ""] | int, obs: Array, action: Array) -> tuple[Array, Array]:
-        """Mean and deviation of (s' − s, r, l) for one observation and action, by one member."""
+        """One member's mean and standard deviation of (s' − s, r, l), for one observation and action."""
         chosen = jax.tree.map(lambda leaf: leaf[member], (parameters.net, parameters.least, parameters.most))
         mean, log_variance = _heads(chosen, parameters.inputs(jnp.concatenate([obs, action])))
         scale = parameters.outputs.scale
         return mean / scale + parameters.outputs.mean, jnp.exp(0.5 * log_variance) / scale
 
     def rows(self, rows: Rows, options: Options | None) -> tuple[Float[Array, "row input"], Float[Array, "row output"]]:
-        """What the nets are given, and what they shall say."""
+        """The inputs of the nets, and the outputs that they should predict."""
         batch = sauted(rows, options) if self.learned_budget else rows
         outputs = [batch.next_obs - batch.obs]
         if self.known.reward is None:
@@ -162,7 +162,7 @@ class Ensemble:
         key: PRNGKeyArray,
         options: Options | None = None,
     ) -> tuple[Parameters, dict[str, Float[Array, ""]]]:
-        """Go on from the parameters until no member gets better on the held-out rows; each keeps its best parameters."""
+        """Continue from the parameters until no member improves on the held-out rows; each member keeps its best ones."""
         settings, every = self.settings, self.settings.held_out
         inputs, outputs = self.rows(replay.rows, options)
         filled = jnp.arange(replay.capacity) < replay.size
@@ -208,7 +208,7 @@ def nll(mean: Array, log_variance: Array, y: Array) -> Array:
 
 
 def _heads(heads: Heads, x: Array) -> tuple[Array, Array]:
-    """Mean and log σ², softly kept between its learned bounds (Chua et al. 2018, appendix A.1)."""
+    """The mean, and log σ² kept softly between its learned bounds (Chua et al. 2018, appendix A.1)."""
     net, least, most = heads
     mean, log_variance = jnp.split(mlp(net, x, jax.nn.silu), 2, axis=-1)
     log_variance = most - jax.nn.softplus(most - log_variance)
@@ -216,20 +216,20 @@ def _heads(heads: Heads, x: Array) -> tuple[Array, Array]:
 
 
 def _loss(heads: Heads, x: Array, y: Array, weight: Array, beta: float) -> Array:
-    """Σ over members and outputs of E w σ^2β·nll, and 0.01 · Σ(most − least), which draws the bounds together."""
+    """Σ over members and outputs of E w σ^2β·nll, plus 0.01 · Σ(most − least), which pulls the bounds together."""
     mean, log_variance = jax.vmap(_heads)(heads, x)
     scaled = jax.lax.stop_gradient(jnp.exp(beta * log_variance)) * nll(mean, log_variance, y)
     return jnp.sum(jnp.mean(weight[..., None] * scaled, axis=1)) + 0.01 * jnp.sum(heads[2] - heads[1])
 
 
 def _held_out_error(heads: Heads, x: Array, y: Array, filled: Array) -> Float[Array, " member"]:
-    """Mean squared error of each member, in units of the outputs' variance."""
+    """The mean squared error of each member, in units of the outputs' variance."""
     mean, _ = jax.vmap(_heads, in_axes=(0, None))(heads, x)
     return jnp.sum(jnp.mean((mean - y) ** 2, axis=2) * filled, axis=1) / filled.sum()
 
 
 def _normaliser(rows: Float[Array, "row column"], filled: Array) -> Normaliser:
-    """Mean 0 and deviation 1 of the filled rows, for each column that varies."""
+    """Gives each column that varies the mean 0 and the standard deviation 1, over the filled rows."""
     weight = filled[:, None] / filled.sum()
     mean = jnp.sum(weight * rows, axis=0)
     deviation = jnp.sqrt(jnp.sum(weight * (rows - mean) ** 2, axis=0))

@@ -1,4 +1,4 @@
-"""Planning by the cross-entropy method through imagined futures: CEM (Chua et al. 2018) and iCEM (Pinneri et al. 2020)."""
+"""Planning with imagined futures by the cross-entropy method: CEM (Chua et al. 2018) and iCEM (Pinneri et al. 2020)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["CEM", "CemSettings", "Plan", "Planner", "cem", "planner_for", "plann
 
 @dataclasses.dataclass(frozen=True)
 class CemSettings:
-    """iCEM (Pinneri et al. 2020); plain CEM is colour=0, refining=population, reused=0."""
+    """The settings of iCEM (Pinneri et al. 2020); colour=0, refining=population, reused=0 is plain CEM."""
 
     horizon: int = 20
     population: int = 128
     elites: int = 12
     iterations: int = 4
     smoothing: float = 0.1
-    """Weight of the old mean and deviation against the elites'."""
+    """Weight of the old mean and deviation; those of the elites have the rest."""
     deviation: float = 0.5
-    """First deviation of the actions, in half ranges of them."""
+    """Standard deviation of the actions in the first iteration; 1 is half of their range."""
     colour: float = 2.0
-    """β of the noise, whose power falls with the frequency as f^−β."""
+    """β of the noise: its power falls with the frequency f as f^−β."""
     refining: int = 64
     """Population of the iterations after the first."""
     reused: int = 4
-    """Elites that compete again, in the next iteration and, shifted by a step, in the next plan."""
+    """How many elites compete again: in the next iteration and, shifted by a step, in the next plan."""
     particles: int = 5
-    """Imagined futures of each candidate, shared evenly among the elite members of the ensemble."""
+    """Imagined futures of each candidate, the same number from each elite member of the ensemble."""
 
     def __post_init__(self) -> None:
         for name in ("horizon", "population", "elites", "iterations", "particles"):
@@ -53,11 +53,11 @@ class CemSettings:
 
 CEM = CemSettings()
 TOGETHER = 25
-"""Plans that are made side by side; more would only take more memory."""
+"""How many plans are made at once; more would only take more memory."""
 
 
 class Plan(NamedTuple):
-    """Actions in (−1, 1): the mean and deviation of the search, the elites that compete again, and the best sequence of all."""
+    """Sequences of actions in (−1, 1): mean and deviation of the search, elites that compete again, and the best sequence."""
 
     mean: Float[Array, "horizon action"]
     deviation: Float[Array, "horizon action"]
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     best: Float[Array, "horizon action"]
 
     def shifted(self) -> Plan:
-        """What is left of it after one step; the last action is repeated."""
+        """What is left of the plan after one step; the last action is repeated."""
         return jax.tree.map(lambda leaf: jnp.concatenate([leaf[..., 1:, :], leaf[..., -1:, :]], axis=-2), self)
 
 
@@ -75,10 +75,10 @@ def cem(
     key: PRNGKeyArray,
     settings: CemSettings,
 ) -> Plan:
-    """Maximise a score of action sequences: draw, keep the elites, fit mean and deviation to them, repeat.
+    """Find the action sequence with the highest score: draw, keep the elites, fit mean and deviation to them, repeat.
 
-    The search begins at the mean of the given plan; the mean and the elites that compete again are candidates too, so that what
-    is executed has always been imagined.
+    The search begins at the mean of the given plan. The mean and the reused elites are candidates too, so that an executed
+    sequence has always been imagined.
     """
     basis = coloured_basis(settings.horizon, settings.colour)
 
@@ -100,7 +100,7 @@ def cem(
 
 @functools.cache
 def coloured_basis(horizon: int, colour: float) -> np.ndarray:
-    """Rows are the real Fourier modes, weighted so that white noise times it has unit variance and power f^−β."""
+    """The real Fourier modes as rows, weighted so that white noise times this matrix has variance 1 and power f^−β."""
     time, modes, frequencies = np.arange(horizon), [], []
     for f in range(horizon // 2 + 1):
         for wave in (np.cos, np.sin):
@@ -114,7 +114,7 @@ def coloured_basis(horizon: int, colour: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Planner:
-    """A policy that plans: its parameters are the ensemble's, its memory is what is left of its last plan."""
+    """A policy that plans: its parameters are those of the ensemble, its memory is what is left of the last plan."""
 
     observations: int
     low: tuple[float, ...]
@@ -127,7 +127,7 @@ class Planner:
         return self.ensemble.init(key)
 
     def distribution(self, parameters: Parameters, obs: Float[Array, "*batch obs"]) -> Plan:
-        """A plan for each observation, from scratch and always with the same random numbers."""
+        """A new plan for each observation, always with the same random numbers."""
         many = jnp.atleast_2d(obs)
         plans = self.plan(parameters, many, self.memory(len(many)), jax.random.key(0))
         return plans if obs.ndim == 2 else jax.tree.map(lambda leaf: leaf[0], plans)
@@ -137,12 +137,12 @@ class Planner:
         return self.scale(dist.best[..., 0, :])
 
     def sample(self, dist: Dist, key: PRNGKeyArray) -> Float[Array, "*batch action"]:
-        """A first action as the search would draw it next."""
+        """A first action, drawn as the search would draw the next one."""
         mean, deviation = dist.mean[..., 0, :], dist.deviation[..., 0, :]
         return self.scale(jnp.clip(mean + deviation * jax.random.normal(key, mean.shape), -1.0, 1.0))
 
     def scale(self, unit: Float[Array, "*batch action"]) -> Float[Array, "*batch action"]:
-        """From (−1, 1) to the bounds of the actions."""
+        """Scale actions from (−1, 1) to their bounds."""
         low, high = jnp.asarray(self.low), jnp.asarray(self.high)
         return (high + low) / 2 + (high - low) / 2 * unit
 
@@ -162,17 +162,17 @@ class Planner:
         }
 
     def memory(self, count: int) -> Plan:
-        """Nothing planned yet, for so many episodes."""
+        """The memory before the first plan, for `count` episodes."""
         zero = jnp.zeros((count, self.settings.horizon, len(self.low)))
         return Plan(zero, zero, jnp.zeros((count, self.settings.reused, *zero.shape[1:])), zero)
 
     def decide(self, parameters: Parameters, memory: Plan, obs: Float[Array, "env obs"]) -> tuple[Array, Plan]:
-        """The first action of each plan, gone on with from here as in training, and what is left of it."""
+        """Continue each plan, as in training; return its first action, and what is left of it."""
         plans = self.plan(parameters, obs, memory, jax.random.key(0))
         return self.mode(plans), plans.shifted()
 
     def plan(self, parameters: Parameters, obs: Float[Array, "plan obs"], plans: Plan, key: PRNGKeyArray) -> Plan:
-        """Go on with a plan for each observation: maximise E Σ r̃ over the particles, each in the world of one elite member."""
+        """Continue a plan for each observation: maximise the mean of Σ r̃ over particles, each imagined by one elite member."""
         one = functools.partial(self._plan, parameters, key)
         if len(obs) <= TOGETHER:
             return jax.vmap(one)(obs, plans)
@@ -191,7 +191,7 @@ class Planner:
         return cem(score, plan, search_key, self.settings)
 
     def _returns(self, member: Parameters, obs: Array, candidates: Array, key: PRNGKeyArray) -> Float[Array, " candidate"]:
-        """Imagined Σ r̃ of every candidate, all with the same noise, which makes them comparable."""
+        """The imagined Σ r̃ of every candidate; all have the same noise, which makes them comparable."""
         env = imagination(self.ensemble, member, self.settings.horizon, self.options)
         start = imagined(env, *split_budget(obs, self.options))
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(candidates), *leaf.shape)), start)
@@ -215,7 +215,7 @@ def planner_for(
     known: Known = NOTHING,
     learned_budget: bool = False,
 ) -> Planner:
-    """The planner for observations of a size, which end with z if there are options, and actions between two bounds."""
+    """The planner for observations of this size, which end with z if there are options, and actions within the bounds."""
     learned = learned_budget and options is not None
     computed = 0 if options is None or learned else options.constraints
     costs = () if options is None else options.budget_shape
@@ -224,7 +224,7 @@ def planner_for(
 
 
 def planner_of(described: dict[str, Any]) -> Planner:
-    """The planner that `described` describes."""
+    """The planner that was described by `Planner.described`."""
     options = described["options"]
     if options is not None:
         several = {name: np.asarray(end) for name in ("low", "high", "reference") if isinstance(end := options[name], list)}

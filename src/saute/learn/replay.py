@@ -1,4 +1,4 @@
-"""A ring of past transitions, without budget shaping: w' = (w − l)/γ is known, so each is true for every remaining budget."""
+"""A ring of past transitions before shaping: since w' = (w − l)/γ is known, each can be used with any remaining budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Batch", "Replay", "Rows", "add", "create", "observed", "relabel_half
 
 
 class Rows(NamedTuple):
-    """Transitions of the bare environment, and apart from them the remaining budgets before and after (w, w')."""
+    """Transitions of the bare environment, and separately the remaining budgets before and after them (w, w')."""
 
     obs: Float[Array, "row obs"]
     remaining: Float[Array, "row ..."]
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Arrays with `capacity` rows, of which `size` are filled; the next one goes to `position`."""
+    """Arrays with `capacity` rows; `size` rows are filled, and the next row is written at `position`."""
 
     rows: PyTree
     position: Int[Array, ""]
@@ -53,7 +53,7 @@ class Replay(NamedTuple):
 
 
 def row_like(observations: int, actions: int, options: Options | None) -> Rows:
-    """One empty row, for observations of the bare environment."""
+    """One row of zeros, for observations of the bare environment."""
     obs, scalar = jnp.zeros(observations), jnp.zeros(())
     cost = scalar if options is None else jnp.zeros(options.budget_shape)
     remaining = jnp.zeros(0) if options is None else cost
@@ -61,7 +61,7 @@ def row_like(observations: int, actions: int, options: Options | None) -> Rows:
 
 
 def stored(moved: Transition, action: Float[Array, "row action"], options: Options | None) -> Rows:
-    """A step as the replay keeps it: without z in the observations, and with the reward before shaping."""
+    """A step in the form of the replay: observations without z, and the reward before shaping."""
     bare = slice(None) if options is None or not options.augment else slice(-options.constraints)
     return Rows(
         obs=moved.obs[:, bare],
@@ -76,13 +76,13 @@ def stored(moved: Transition, action: Float[Array, "row action"], options: Optio
 
 
 def create(example: PyTree, capacity: int) -> Replay:
-    """An empty ring for rows like the example, which is one row without the leading axis."""
+    """An empty ring for rows like the example, a single row without a leading axis."""
     rows = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), example)
     return Replay(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
 def add(replay: Replay, rows: PyTree) -> Replay:
-    """The ring with these rows after the last ones, over the oldest ones once it is full."""
+    """The ring with these rows added; once it is full, they replace the oldest rows."""
     count, capacity = jax.tree.leaves(rows)[0].shape[0], replay.capacity
     if count > capacity:
         raise ValueError(f"{count} rows do not fit a replay of {capacity}; make its capacity at least {count}")
@@ -96,7 +96,7 @@ def add(replay: Replay, rows: PyTree) -> Replay:
 
 
 def sample(replay: Replay, key: PRNGKeyArray, count: int) -> PyTree:
-    """Rows drawn uniformly, with repetition, from those that are filled."""
+    """Rows drawn uniformly, with replacement, from the filled ones."""
     chosen = jax.random.randint(key, (count,), 0, replay.size)
     return jax.tree.map(lambda column: column.at[chosen].get(mode="promise_in_bounds"), replay.rows)
 
@@ -109,13 +109,13 @@ def relabel(rows: Rows, key: PRNGKeyArray, options: Options, low: ArrayLike, hig
 
 
 def relabel_half(rows: Rows, key: PRNGKeyArray, options: Options, overdraft: float) -> Rows:
-    """Every second row with a fresh budget, w ~ U[−overdraft, 1) · (largest budget)."""
+    """The rows, every second one with a new remaining budget: w ~ U[−overdraft, 1) · (largest budget)."""
     fresh = relabel(rows, key, options, -overdraft * options.high, options.high)
     return jax.tree.map(lambda own, other: jnp.concatenate([own[::2], other[1::2]]), rows, fresh)
 
 
 def observed(obs: Float[Array, "row obs"], remaining: Float[Array, "row ..."], options: Options | None) -> Array:
-    """What a policy sees: z = w/d_ref after the observation, if there is a budget and it is shown."""
+    """What a policy sees: the observation, followed by z = w/d_ref if there is a budget and it is observed."""
     if options is None or not options.augment:
         return obs
     z = B.observe(remaining, options.reference).astype(obs.dtype)
@@ -123,7 +123,7 @@ def observed(obs: Float[Array, "row obs"], remaining: Float[Array, "row ..."], o
 
 
 def sauted(rows: Rows, options: Options | None) -> Batch:
-    """What a sautéed environment would have given: z = w/d_ref observed, r̃ = r if w' ≥ 0 else n; without options, the rows."""
+    """The batch of a sautéed environment: z = w/d_ref observed, r̃ = r if w' ≥ 0 else n; without options, of a bare one."""
     if options is None:
         return Batch(rows.obs, rows.action, rows.task_reward, rows.cost, rows.next_obs, rows.terminated)
     is_safe = B.safe(rows.next_remaining).reshape(len(rows.terminated), -1).all(axis=1)

@@ -1,4 +1,4 @@
-"""Advantages and value targets; the only place that knows that terminated is not truncated."""
+"""Advantages and targets of the value functions, for episodes that terminate or only run out of time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def advantages(
 
     δ_t = r_t + γ V(s'_t) [not terminated] − V(s_t),    A_t = δ_t + γλ A_{t+1} [not ended],    G_t = V(s_t) + A_t at λ = 1.
 
-    s'_t is the episode's own next observation, so a time-out, or the end of the data, bootstraps from the remaining budget
-    that the episode really had; a terminal state has no future.
+    s'_t is the next observation of the same episode. So a time-out, or the end of the data, bootstraps with the remaining
+    budget that the episode really had; a terminal state has no future.
     """
     δ = reward + discount * jnp.where(terminated, 0.0, next_value) - value
 

@@ -1,4 +1,4 @@
-"""Natural gradients without a matrix: Fisher-vector product, conjugate gradient, backtracking line search."""
+"""Natural gradients without forming a matrix: Fisher-vector products, conjugate gradients, a line search."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Vector = Float[Array, " parameters"]
 
 
 def fisher_product(divergence: Callable[[Vector], Float[Array, ""]], at: Vector, damping: float) -> Callable[[Vector], Vector]:
-    """v ↦ (∇²KL + δI) v at the parameters where the divergence is zero."""
-    # Linearised once, since every product is at the same parameters.
+    """v ↦ (∇²KL + δI) v, at the parameters where the divergence is 0; δ is the damping."""
+    # Linearised once, because every product is at the same parameters.
     _, curvature = jax.linearize(jax.grad(divergence), at)
     return lambda v: curvature(v) + damping * v
 
 
 def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iterations: int) -> Vector:
-    """Solves A x = b for positive definite A (Hestenes & Stiefel 1952)."""
+    """Solve A x = b for a positive definite A (Hestenes & Stiefel 1952)."""
 
     def iterate(_: Int[Array, ""], carry: tuple[Array, ...]) -> tuple[Array, ...]:
         x, r, p, rr = carry
@@ -36,9 +36,10 @@ def conjugate_gradient(product: Callable[[Vector], Vector], b: Vector, iteration
 
 
 def shortened(step: Vector, divergence: Float[Array, ""], limit: Array | float) -> Vector:
-    """The step at which a divergence that grows with its square would be the limit, where the whole step's is beyond.
+    """The step, shortened to √(limit/divergence) of its length if its divergence is above the limit.
 
-    The curvature of a minibatch knows too few directions, so the divergence on all data can be many times the predicted one.
+    The divergence grows with the square of the step. A minibatch shows too few directions of the curvature, so the divergence
+    on all data can be many times the predicted one.
     """
     return step * jnp.sqrt(jnp.minimum(1.0, limit / jnp.maximum(divergence, 1e-12)))
 
@@ -46,9 +47,9 @@ def shortened(step: Vector, divergence: Float[Array, ""], limit: Array | float) 
 def line_search(
     acceptable: Callable[[Vector], tuple[Any, Any]], at: Vector, step: Vector, shrink: float, tries: int
 ) -> tuple[Vector, dict[str, Float[Array, ""]]]:
-    """The first of at + βʲ step, j = 0, 1, …, that is acceptable, else no step; with the fraction βʲ and its divergence.
+    """The first of at + βʲ step, j = 0, 1, …, that is acceptable, else no step; with its divergence and the fraction βʲ.
 
-    `acceptable` tells whether parameters are, and their divergence, which so need not be computed again.
+    `acceptable` returns whether the parameters are acceptable, and their divergence.
     """
 
     def cond(carry: tuple[Any, ...]) -> Any:

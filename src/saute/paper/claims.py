@@ -1,6 +1,6 @@
-"""What the paper says about its figures and tables, each sentence with the judge that decides from our numbers if it holds.
+"""The claims of the paper about its figures and tables, each with a judge that decides from our numbers whether it holds.
 
-A judge is a function of rows, in the order of the claim's labels; its reason is the numbers that it looked at.
+A judge is a function of rows, in the order of the claim's labels; its reason is the numbers that decided.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Word = Literal["holds", "holds partly", "does not hold", "not run"]
 Rows = Sequence[Measured]
 
 FEW, SEVERAL, REGULAR, MOST = 0.01, 0.05, 0.10, 0.50
-"""Shares of violating episodes that still count as outliers, as several of them, as a rule, and as more than a rule."""
+"""Shares of violating episodes: at most a few outliers, at most several, at least regular, more than most."""
 NEAR, NEAR_IN_COST = 0.10, 0.25
-"""Relative differences below which two methods come to the same; costs vary more than returns."""
+"""Relative differences up to which two returns, and two costs, count as equal; costs vary more than returns."""
 LITTLE, SOME = 0.15, 0.30
-"""Relative differences of the extremes of many returns that are little, as the published ones are, and still small."""
+"""Relative differences between the largest and the least of many returns: as little as in the paper, and still small."""
 WIDER = 2.0
-"""How many times as large a wide spread is."""
+"""From this many times another spread on, a spread counts as wide."""
 
 
 class Verdict(NamedTuple):
@@ -31,17 +31,17 @@ class Verdict(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper in our words, and the rows, by label, that its judge is shown in this order."""
+    """A sentence of the paper in our words, the labels of the rows that decide it, in order, and its judge."""
 
     sentence: str
     labels: tuple[str, ...]
     judge: Callable[[Rows], Verdict]
     source: str | None = None
-    """Another artifact whose rows are needed as well."""
+    """Another figure or table, if its rows are needed too."""
 
 
 def verdict(claim: Claim, rows: Mapping[str, Measured]) -> Verdict:
-    """The judge's, or "not run" as long as rows are missing."""
+    """The verdict of the claim's judge, or "not run" as long as rows are missing."""
     missing = [label for label in claim.labels if label not in rows]
     if missing:
         return Verdict("not run", f"waits for {', '.join(missing)}")
@@ -49,22 +49,22 @@ def verdict(claim: Claim, rows: Mapping[str, Measured]) -> Verdict:
 
 
 def never_violate(rows: Rows) -> Verdict:
-    """Holds without a single violation, partly if each row has at most 1 % of them."""
+    """Holds if no row has a violation, partly if each row has at most 1 % of violating episodes."""
     return Verdict(_graded(rows, 0.0, FEW), _violations(rows))
 
 
 def hardly_violate(rows: Rows) -> Verdict:
-    """Holds up to 1 % of violating episodes, partly up to 5 %."""
+    """Holds if each row has at most 1 % of violating episodes, partly if each has at most 5 %."""
     return Verdict(_graded(rows, FEW, SEVERAL), _violations(rows))
 
 
 def sometimes_violate(rows: Rows) -> Verdict:
-    """Holds if each row has a violation."""
+    """Holds if each row has at least one violation."""
     return Verdict(_counted([row.violations > 0 for row in rows]), _violations(rows))
 
 
 def often_violate(rows: Rows) -> Verdict:
-    """Holds if each row has at least 10 % of them; what was seen in training is told, but does not count."""
+    """Holds if each row has at least 10 % of violating episodes; those of training are told, but do not count."""
     return Verdict(
         _counted([row.share >= REGULAR for row in rows]),
         _violations(rows) + _late(rows, lambda late: f"{100 * late.share:.1f} %"),
@@ -72,26 +72,26 @@ def often_violate(rows: Rows) -> Verdict:
 
 
 def mostly_violate(rows: Rows) -> Verdict:
-    """Holds if each row has more than half of them."""
+    """Holds if more than half of each row's episodes violate."""
     return Verdict(_counted([row.share > MOST for row in rows]), _violations(rows))
 
 
 def safer(rows: Rows) -> Verdict:
-    """Holds if the first violates less than each of the others, partly if never more."""
+    """Holds if the first row violates less often than each other row, partly if never more often."""
     first, *others = rows
     less, more = ([first.share < row.share for row in others], [first.share > row.share for row in others])
     return Verdict("holds partly" if not any(more) and not all(less) else _counted(less), _violations(rows))
 
 
 def keep_on_average(rows: Rows) -> Verdict:
-    """Holds if each row's mean cost is within the budget; what it was in training is told, but does not count."""
+    """Holds if each row's mean cost is within the budget; that of training is told, but does not count."""
     numbers = (f"{r.label} {r.cost.mean:.2f} [{r.cost.low:.2f}, {r.cost.high:.2f}] of {r.budget:g}" for r in rows)
     late = _late(rows, lambda late: f"{late.cost:.2f}")
     return Verdict(_counted([row.cost.mean <= row.budget for row in rows]), f"mean cost: {'; '.join(numbers)}{late}")
 
 
 def earn_more(rows: Rows) -> Verdict:
-    """Holds if the first has the higher mean return, intervals apart; partly if they overlap."""
+    """Holds if the first row's interval of the mean return is above all others; partly if its mean is above another's."""
     first, *others = rows
     apart = [first.task_return.low > row.task_return.high for row in others]
     above = [first.task_return.mean > row.task_return.mean for row in others]
@@ -100,21 +100,21 @@ def earn_more(rows: Rows) -> Verdict:
 
 
 def earn_alike(rows: Rows) -> Verdict:
-    """Holds if the first's mean return is within 10 % of each other's."""
+    """Holds if the first row's mean return is within 10 % of that of each other row."""
     first, *others = rows
     close = [_close(first.task_return.mean, row.task_return.mean) for row in others]
     return Verdict(_counted(close), _returns(rows))
 
 
 def earn_as_much_at_best(rows: Rows) -> Verdict:
-    """Holds if the median returns are within 10 %."""
+    """Holds if the first row's median return is within 10 % of that of each other row."""
     first, *others = rows
     close = [_close(first.task_return.median, row.task_return.median) for row in others]
     return Verdict(_counted(close), "median return: " + "; ".join(f"{r.label} {r.task_return.median:.2f}" for r in rows))
 
 
 def come_to_the_same(rows: Rows) -> Verdict:
-    """Holds if mean return is within 10 % and mean cost within 25 %, partly if one of them is."""
+    """Holds if the mean returns are within 10 % and the mean costs within 25 %, partly if only one of the two is."""
     first, second = rows
     close = [
         _close(first.task_return.mean, second.task_return.mean),
@@ -124,7 +124,7 @@ def come_to_the_same(rows: Rows) -> Verdict:
 
 
 def differ_little(rows: Rows) -> Verdict:
-    """Holds if the mean returns lie within 15 % of the largest, as the published ones do; partly within 30 %."""
+    """Holds if the mean returns differ by at most 15 % of the largest, as the published ones do; partly by at most 30 %."""
     means = [row.task_return.mean for row in rows]
     gap = (max(means) - min(means)) / max(abs(mean) for mean in means)
     word: Word = "holds" if gap <= LITTLE else "holds partly" if gap <= SOME else "does not hold"
@@ -132,7 +132,7 @@ def differ_little(rows: Rows) -> Verdict:
 
 
 def best_of_the_safe(rows: Rows) -> Verdict:
-    """Holds if the first has at most 1 % of violations, and no other such row a higher mean return."""
+    """Holds if the first row violates at most 1 % of the time, and no row as safe returns more; partly if one does."""
     first, *others = rows
     rivals = [row.label for row in others if row.share <= FEW and row.task_return.mean > first.task_return.mean]
     word: Word = "does not hold" if first.share > FEW else "holds partly" if rivals else "holds"
@@ -141,20 +141,22 @@ def best_of_the_safe(rows: Rows) -> Verdict:
     )
 
 
-def spread_wider(rows: Rows) -> Verdict:
-    """Holds if the cost of each of the others varies at least twice as much as that of the first."""
+def spread_wider(rows: Rows, times: float = WIDER) -> Verdict:
+    """Holds if the cost of each other row varies at least twice as much as that of the first row."""
     first, *others = rows
-    return Verdict(_counted([row.cost.std >= WIDER * first.cost.std for row in others]), _deviations(rows))
+    deviations = "; ".join(f"{row.label} {row.cost.std:.2f}" for row in rows)
+    return Verdict(
+        _counted([row.cost.std >= times * first.cost.std for row in others]), f"standard deviation of the cost: {deviations}"
+    )
 
 
 def spread_as_wide(rows: Rows) -> Verdict:
-    """Holds if the cost of each of the others varies at least 90 % as much as that of the first."""
-    first, *others = rows
-    return Verdict(_counted([row.cost.std >= (1 - NEAR) * first.cost.std for row in others]), _deviations(rows))
+    """Holds if the cost of each other row varies at least 90 % as much as that of the first row."""
+    return spread_wider(rows, 1 - NEAR)
 
 
 def reach_its_costs(rows: Rows) -> Verdict:
-    """Holds if the largest cost of each of the others comes within 10 % of the mean cost of the first."""
+    """Holds if the largest cost of each other row is at least 90 % of the first row's mean cost."""
     first, *others = rows
     reached = [row.cost.largest >= (1 - NEAR) * first.cost.mean for row in others]
     worst = "; ".join(f"{row.label} at worst {row.cost.largest:.2f}" for row in others)
@@ -162,7 +164,7 @@ def reach_its_costs(rows: Rows) -> Verdict:
 
 
 def loses_return_and_spends_less(rows: Rows) -> Verdict:
-    """Holds if the first has a lower mean return and a lower mean cost than the second, both beyond 10 %; partly if one is."""
+    """Holds if both mean return and mean cost of the first row are lower by more than 10 %; partly if one of them is."""
     first, second = rows
     lower = [
         first.task_return.mean < second.task_return.mean and not _close(first.task_return.mean, second.task_return.mean),
@@ -172,10 +174,13 @@ def loses_return_and_spends_less(rows: Rows) -> Verdict:
 
 
 def smaller_gap(rows: Rows) -> Verdict:
-    """Holds if the first pair's second return is nearer to its first, relatively, than in every other pair."""
+    """Rows are pairs; holds if the second row of the first pair loses a smaller part of the return than in any other pair."""
     pairs = [(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
     gaps = [(a.task_return.mean - b.task_return.mean) / abs(a.task_return.mean) for a, b in pairs]
-    reasons = (f"{b.label} {100 * gap:.1f} % below {a.label}" for (a, b), gap in zip(pairs, gaps, strict=True))
+    reasons = (
+        f"{b.label} {100 * abs(gap):.1f} % {'above' if gap < 0 else 'below'} {a.label}"
+        for (a, b), gap in zip(pairs, gaps, strict=True)
+    )
     return Verdict(_counted([gaps[0] < gap for gap in gaps[1:]]), "; ".join(reasons))
 
 
@@ -211,10 +216,6 @@ def _returns(rows: Rows) -> str:
 
 def _costs(rows: Rows) -> str:
     return "mean cost: " + "; ".join(f"{row.label} {row.cost.mean:.2f}" for row in rows)
-
-
-def _deviations(rows: Rows) -> str:
-    return "standard deviation of the cost: " + "; ".join(f"{row.label} {row.cost.std:.2f}" for row in rows)
 
 
 def _family(name: str, *others: str) -> tuple[Claim, ...]:
@@ -272,22 +273,26 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     ),
     "generalisation": (
         Claim(
-            "Policies that were trained at 60 return at 40 as much as those of 40.",
+            "Policies trained at the budget 60 return as much at 40 as policies trained at 40.",
             ("naïve 60 → 40", "baseline 40"),
             earn_alike,
         ),
         Claim(
-            "Policies that were trained at 60 return at 80 as much as those of 80.",
+            "Policies trained at the budget 60 return as much at 80 as policies trained at 80.",
             ("naïve 60 → 80", "baseline 80"),
             earn_alike,
         ),
         Claim(
-            "Some trajectories of the policies that were trained at 60 violate at 40 and at 80.",
+            "Some trajectories of policies trained at the budget 60 violate at 40 and at 80.",
             ("naïve 60 → 40", "naïve 60 → 80"),
             sometimes_violate,
         ),
-        Claim("One policy for all budgets is safer at 40 than those of 60.", ("zero-shot 40", "naïve 60 → 40"), safer),
-        Claim("One policy for all budgets is safer at 80 than those of 60.", ("zero-shot 80", "naïve 60 → 80"), safer),
+        Claim(
+            "One policy for all budgets is safer at 40 than policies trained at 60.", ("zero-shot 40", "naïve 60 → 40"), safer
+        ),
+        Claim(
+            "One policy for all budgets is safer at 80 than policies trained at 60.", ("zero-shot 80", "naïve 60 → 80"), safer
+        ),
         Claim(
             "One policy for all budgets violates at none of them.",
             ("zero-shot 40", "zero-shot 60", "zero-shot 80"),
@@ -316,9 +321,9 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
     ),
     "ablation-n": (
-        Claim("From n = 0 to 100 outliers in the cost become fewer.", ("n = 100", "n = 0"), safer),
-        Claim("From n = 100 to 1e4 there are more of them.", ("n = 100", "n = 10000"), safer),
-        Claim("From n = 100 to 1e5 there are more of them.", ("n = 100", "n = 100000"), safer),
+        Claim("Outliers in the cost become fewer from n = 0 to 100.", ("n = 100", "n = 0"), safer),
+        Claim("Outliers in the cost become more from n = 100 to 1e4.", ("n = 100", "n = 10000"), safer),
+        Claim("Outliers in the cost become more from n = 100 to 1e5.", ("n = 100", "n = 100000"), safer),
         Claim(
             "The returns differ little.",
             ("n = 0", "n = 10", "n = 100", "n = 1000", "n = 10000", "n = 100000"),
@@ -334,4 +339,4 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "point": _goal(),
     "car": _goal(),
 }
-"""By artifact."""
+"""The claims about each figure or table, by its name in `ARTIFACTS`."""

@@ -1,4 +1,4 @@
-"""About how long a training takes on two cores, for the list of what can be reproduced; on faster ones it is half of that."""
+"""How long a training takes on two slow cores, roughly, for `saute reproduce --list`; fast cores need half of that."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from saute.runs.config import Config
 __all__ = ["duration", "expected_seconds"]
 
 START = 10.0
-"""Seconds until everything is compiled."""
+"""Seconds to compile everything."""
 SAMPLING = {"pendulum": 0.1, "double_pendulum": 0.4, "reacher": 0.2, "point": 2.0, "car": 213.0}
 """Seconds per million steps, by task."""
 POLICY, VALUES = 2.6, 0.45
-"""Seconds per million steps of learning the policy, and of each pass of a value function over them."""
+"""Seconds per million steps for the update of the policy, and for each pass of a value function over the steps."""
 VALIDATED = 0.22e-3
-"""Seconds per episode of a validation."""
+"""Seconds per validation episode."""
 UPDATE, SPEED = 0.6e-3, 1.2e11
-"""Seconds of an update of soft actor-critic besides its matrix products, and their floating-point operations per second."""
+"""Seconds of a SAC update without its matrix products, and the floating-point operations per second of those."""
 PLAN = 0.013
 """Seconds per planned step."""
 
 
 def expected_seconds(config: Config) -> float | None:
-    """Compiling, sampling and learning, all seeds together; None where nothing has been measured."""
+    """Seconds to compile, sample, learn and validate, for all seeds together; None if the task has not been measured."""
     asked, settings = config.experiment, config.settings
     if asked.env not in SAMPLING:
         return None
@@ -32,7 +32,7 @@ def expected_seconds(config: Config) -> float | None:
     if isinstance(settings, PetsSettings):
         learning = PLAN
     elif isinstance(settings, OnPolicySettings):
-        # Where costs are constrained on average, they have a value function of their own.
+        # With a constraint on the mean cost there is a second value function, of the cost.
         fits = 1 if config.constraint.limit is None else 2
         learning = (POLICY + fits * VALUES * settings.value_iterations / settings.minibatches) / 1e6
     else:
@@ -43,5 +43,5 @@ def expected_seconds(config: Config) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """In the unit in which it is read most easily."""
+    """A time in seconds, minutes or hours, whichever is easiest to read."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""The safe pendulum on a grid: the Sauté MDP by dynamic programming, and its controller in the true dynamics."""
+"""The safe pendulum on a grid: its Sauté MDP solved by dynamic programming, and the controller in the true dynamics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Grid", "Plan", "discretise", "dual_values", "plan", "roll_out", "sta
 
 Pair = tuple[Array, Array]
 LOOKAHEAD = 41
-"""Torques among which the controller chooses."""
+"""Number of torques from which the controller chooses."""
 
 
 class Grid(NamedTuple):
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 def discretise(task: Pendulum, grid: Grid, width: float, price: float = 0.0) -> Mdp:
-    """Each state moves to the corners around its successor, with the weights of bilinear interpolation, and earns r − λ l."""
+    """Each state moves to the grid points around its successor, with bilinear weights as probabilities, and earns r − λ l."""
     from scipy import sparse
 
     if min(grid.angles, grid.speeds, grid.torques) < 2 or grid.levels < 0:
@@ -63,7 +63,7 @@ def discretise(task: Pendulum, grid: Grid, width: float, price: float = 0.0) -> 
 def plan(
     task: Pendulum, grid: Grid, largest_budget: float, unsafe_reward: float = 0.0, price: float = 0.0, stride: int = 10
 ) -> Plan:
-    """Values for all budgets up to the largest; with 0 levels no budget is kept, but a unit of cost has a price λ."""
+    """Values for all budgets up to the largest; with 0 levels there is no budget, but each unit of cost has a price λ."""
     if not 0.0 < largest_budget < np.inf:
         raise ValueError(f"largest_budget={largest_budget} must be positive and finite, in the units of the cost")
     if not 1 <= stride <= task.horizon:
@@ -86,12 +86,12 @@ def starts(task: Pendulum, episodes: int, seed: int = 0) -> Float[Array, "episod
 
 
 def value_at(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: float) -> np.ndarray:
-    """V₀ on the grid at starts with a budget."""
+    """V₀ of the grid, at the given starts with a budget."""
     return np.asarray(_values_at(task, plan.values[-1], x, jnp.float32(budget / plan.width)))
 
 
 def roll_out(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: float) -> Outcome:
-    """Whole episodes in the true dynamics of the controller that looks one step ahead: max_a r + V(x', w − l)."""
+    """Episodes in the true dynamics; the controller looks one step ahead: max_a r + V(x', w − l)."""
     returns, costs = _roll_out(task, plan.stride, plan._replace(stride=0), x, jnp.float32(budget))
     paid = np.asarray(costs)
     violated = ~B.safe(budget - paid)
@@ -101,9 +101,9 @@ def roll_out(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: f
 def dual_values(
     task: Pendulum, grid: Grid, prices: Sequence[float], x: Float[Array, "episode 2"], budgets: Sequence[float]
 ) -> Float[np.ndarray, " budget"]:
-    """Lagrangian dual on the grid, mean over starts: min_λ max_π J(π) − λ (C(π) − d), for each budget d.
+    """The Lagrangian dual on the grid, mean over starts: min_λ max_π J(π) − λ (C(π) − d), for each budget d.
 
-    In the limit of fine grids no policy that keeps d earns more; on a coarse one interpolation loses some of the value.
+    In the limit of fine grids no policy that keeps d earns more; on a coarse grid, interpolation loses some of the value.
     """
     free = grid._replace(levels=0)
     of_price = [value_at(task, plan(task, free, 1.0, price=price, stride=task.horizon), x, np.inf) for price in prices]
@@ -115,7 +115,7 @@ def dual_values(
 def _transitions(
     task: Pendulum, angles: int, speeds: int, x: Float[Array, "state 2"], actions: Float[Array, "action 1"]
 ) -> tuple[Array, ...]:
-    """Of every action and state: the corners around its successor, their weights, the reward and the cost."""
+    """For every action and state: the grid points around its successor, their weights, the reward and the cost."""
 
     def one(action: Float[Array, " 1"], x: Float[Array, " 2"]) -> tuple[Array, ...]:
         following = task.advance(x, action)
@@ -126,7 +126,7 @@ def _transitions(
 
 
 def _corners(task: Pendulum, angles: int, speeds: int, x: Float[Array, " 2"]) -> tuple[Array, Array]:
-    """Numbers of the four grid points around a state, and their weights."""
+    """The numbers of the four grid points around a state, and their weights."""
     turn, speed = (x[0] + jnp.pi) / (2 * jnp.pi) * angles, (x[1] + task.max_speed) / (2 * task.max_speed) * (speeds - 1)
     i, j = jnp.floor(turn).astype(int), jnp.clip(jnp.floor(speed).astype(int), 0, speeds - 2)
     f, g = turn - i, speed - j

@@ -1,4 +1,4 @@
-"""Figures and tables of the paper as data: which runs it compares, at which budgets, and what was published."""
+"""Figures and tables of the paper as data: which runs each compares, at which budgets, and what was published."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ class Row(NamedTuple):
     label: str
     experiment: Experiment
     budget: float
-    """Budget at which the policies are tested."""
+    """The budget at which the policies are tested."""
     published: str = "–"
     """Task and safety as the paper prints them, where it prints numbers."""
     paper_epochs: int | None = None
-    """Epochs of the paper where they are not those of its other experiments on the task."""
+    """Epochs in the paper, if they differ from its other experiments on the task."""
     most_episodes: int | None = None
-    """Test episodes per seed of a method that is slow to test."""
+    """Most test episodes per seed, for a method that is slow to test."""
     presets: Mapping[str, str] = MappingProxyType({})
-    """Presets by scale, where they are not those of the scale."""
+    """Preset by scale, if it is not the usual preset of the scale."""
     changes: Mapping[str, Changes] = MappingProxyType({})
     """Changes to the preset by scale."""
 
 
 class Artifact(NamedTuple):
+    """A figure or table: its title, what the paper says with it, and its rows."""
+
     title: str
     claim: str
     rows: tuple[Row, ...]
@@ -45,18 +47,18 @@ def _rows(env: str, budget: float, *methods: tuple[str, str, str] | tuple[str, s
 
 
 def _pole(label: str, budget: float, test: float | None = None, lowest: float | None = None) -> Row:
-    """Sauté on the double pendulum, trained at a budget or from the lowest up to it, tested at the same or at another."""
+    """Sauté on the double pendulum, trained at a budget, or at random budgets from `lowest` up to it, and tested at `test`."""
     experiment = Experiment("double_pendulum", budget=budget, lowest_budget=lowest)
     return _short(Row(label, experiment, budget if test is None else test))
 
 
 def _short(row: Row) -> Row:
-    """A row that is there to be compared: at laptop scale it is trained for fewer epochs."""
+    """The same row with the short preset at laptop scale, which has fewer epochs than the fast one."""
     return row._replace(presets={"laptop": "short"})
 
 
 def _against(label: str, rows: Sequence[Row]) -> tuple[Row, ...]:
-    """One row, and those that it is compared with."""
+    """The rows, all with the short preset at laptop scale but the one of this label, which they are compared with."""
     return tuple(row if row.label == label else _short(row) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""A slippery grid-world with mud: a short way that costs, and a long way round that does not."""
+"""A slippery grid-world with mud: a short way that costs, and a long way round the mud that does not."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Gridworld(NamedTuple):
 
 
 def gridworld(rows: Sequence[str] = MAP, slip: float = 0.1) -> Gridworld:
-    """Each step costs 1 of reward until the goal, each step in mud 1 of the budget; with probability `slip` a step goes aslant.
+    """Each step before the goal earns −1, each step in mud costs 1 of the budget, and with probability `slip` a step slips.
 
-    A step aslant also moves one cell to the left or to the right of its direction, equally likely; where that is blocked it is
-    straight, and where that is blocked too one stays. So mud is crossed in a known number of steps, but perhaps elsewhere.
+    A step that slips also moves one cell to the left or to the right, equally likely. If that cell is blocked, the step is
+    straight; if straight is blocked too, one stays. So the number of steps through mud is known, but not the place.
     """
     if not 0 <= slip <= 1:
         raise ValueError(f"slip={slip} is a probability; choose it from [0, 1]")

@@ -1,4 +1,4 @@
-"""What the test episodes of one row of a figure or table came to: numbers that pages show and claims are judged by."""
+"""The numbers of one row's test episodes, which the page shows and by which claims are judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Late", "Measured", "Seed", "Spread", "late_epochs", "measure", "meas
 
 
 class Spread(NamedTuple):
-    """Numbers of many episodes: their mean with its 95 % bootstrap interval over seeds, and how they are distributed."""
+    """Many numbers, one per episode: their mean with its 95 % bootstrap interval over seeds, and their distribution."""
 
     mean: float
     low: float
@@ -39,15 +39,15 @@ class Seed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The second half of training, where policies act at random: means over all of its whole episodes."""
+    """Means over all whole episodes of the second half of training, where policies still explore."""
 
     share: float
-    """Of violating episodes."""
+    """The share of violating episodes."""
     cost: float
 
 
 class Measured(NamedTuple):
-    """All episodes of a row, held against the budget they were tested at."""
+    """All test episodes of a row, and the budget at which they were tested."""
 
     label: str
     budget: float
@@ -55,12 +55,12 @@ class Measured(NamedTuple):
     cost: Spread
     seeds: tuple[Seed, ...]
     run: str
-    """Name of the run folder, which tells its settings apart from all others."""
+    """The name of the run folder, which is different for different settings."""
     epochs: int
     seconds: int | None
-    """How long training took; None where nobody knows, since it was interrupted."""
+    """How long training took; None if that is not known, because it was interrupted."""
     late: Late | None = None
-    """How training ended; None where that is not known."""
+    """The second half of training; None if it is not known."""
 
     @property
     def episodes(self) -> int:
@@ -76,12 +76,12 @@ class Measured(NamedTuple):
 
     @property
     def seen(self) -> str:
-        """k of n, and what that proves."""
+        """k of n episodes violated, and the bound that this proves."""
         bound = upper_bound(self.violations, self.episodes)
         return f"{self.violations} of {self.episodes}, so ≤ {100 * bound:.3g} % at 95 %"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, that `measured_from` takes."""
+        """Plain values, from which `measured_from` makes the same `Measured`."""
         nested = {"task_return": self.task_return._asdict(), "cost": self.cost._asdict()}
         late = self.late and self.late._asdict()
         return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds], "late": late}
@@ -103,7 +103,7 @@ def measure(
     seconds: int | None = None,
     late: Late | None = None,
 ) -> Measured:
-    """What evaluated episodes came to, one outcome per seed."""
+    """The numbers of evaluated episodes; there is one outcome per seed."""
     return Measured(
         label,
         budget,
@@ -118,7 +118,7 @@ def measure(
 
 
 def late_epochs(curves: Sequence[Sequence[Mapping[str, float | None]]]) -> Late | None:
-    """How training ended, from its numbers by epoch and seed, or None if no episode of its second half has a number."""
+    """The second half of training, from its metrics by epoch and seed; None if no episode ended in it."""
     late = [seed for epoch in curves[len(curves) // 2 :] for seed in epoch]
     numbers = np.array([[seed.get(name) for name in ("episodes", "violation_rate", "cost")] for seed in late], float).reshape(
         -1, 3

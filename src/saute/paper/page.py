@@ -1,4 +1,4 @@
-"""The page that sets our numbers beside the paper's, written from what `saute reproduce` left on disk; it trains nothing."""
+"""The page that sets our numbers beside the paper's; it is written from the files of `saute reproduce` and trains nothing."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ EPISODES = 100
 """Test episodes per seed in the paper."""
 SCALES = {
     "smoke": "one epoch of one seed, to see that everything works; nothing can be concluded from it",
-    "laptop": "the fast presets, on two cores; policies that are there to be compared are trained for fewer epochs",
+    "laptop": "the fast presets, on two cores; most baselines, and the variants on the double pendulum, have fewer epochs",
     "paper": "the paper's settings and epochs",
 }
 
 
 def read(results: pathlib.Path, scale: str, name: str) -> Rows:
-    """What is known about an artifact, by label; nothing, if it has not been reproduced."""
+    """The rows of a figure or table that have been reproduced, by label."""
     file = results / scale / name / "numbers.json"
     try:
         return {row.label: row for row in map(measured_from, json.loads(file.read_text()))}
@@ -52,14 +52,14 @@ def read(results: pathlib.Path, scale: str, name: str) -> Rows:
 
 
 def verdicts(name: str, known: dict[str, Rows]) -> list[tuple[str, Verdict]]:
-    """Every claim about an artifact with its verdict; rows of its own come before those of another."""
-    claims = CLAIMS.get(name, ())
-    others = [known.get(claim.source, {}) if claim.source else {} for claim in claims]
-    return [(claim.sentence, verdict(claim, {**other, **known[name]})) for claim, other in zip(claims, others, strict=True)]
+    """Every claim about a figure or table with its verdict; for equal labels, its own rows decide."""
+    return [
+        (claim.sentence, verdict(claim, known.get(claim.source or name, {}) | known[name])) for claim in CLAIMS.get(name, ())
+    ]
 
 
 def table(artifact: Artifact, rows: Rows) -> str:
-    """Every row of an artifact, beside what was published of it."""
+    """Every row of a figure or table, beside what was published."""
     lines: list[tuple[str, ...]] = [HEADS]
     for row in artifact.rows:
         ours = _cells(rows[row.label]) if row.label in rows else ("not run", *("–",) * 4)
@@ -69,19 +69,16 @@ def table(artifact: Artifact, rows: Rows) -> str:
 
 
 def page(results: pathlib.Path, scale: str, here: pathlib.Path) -> str:
-    """All artifacts at one scale; pictures are linked from where the page will lie."""
+    """All figures and tables at one scale; links are relative to `here`, the file of the page."""
     known = {name: read(results, scale, name) for name in ARTIFACTS}
     parts = [_introduction(scale, known, _link(results, here)), _summary(known)]
     for name, artifact in ARTIFACTS.items():
         parts.append(f"## {artifact.title}\n\nThe paper in short: {artifact.claim}")
         parts += [_command(name, scale, known[name]), table(artifact, known[name]), _claims(verdicts(name, known))]
-        pictures = {"box.png": "Returns and costs", "curves.png": "Training"}
-        links = (
-            f"![{artifact.title}: {text}]({_link(results / scale / name / file, here)})"
-            for file, text in pictures.items()
-            if (results / scale / name / file).exists()
-        )
-        parts += links
+        for file, text in (("box.png", "Returns and costs"), ("curves.png", "Training")):
+            picture = results / scale / name / file
+            if picture.exists():
+                parts.append(f"![{artifact.title}: {text}]({_link(picture, here)})")
     solved = results / scale / "theory" / "theory.md"
     if solved.exists():
         command = f"`saute reproduce theory --scale {scale}`"
@@ -97,15 +94,15 @@ def _introduction(scale: str, known: dict[str, Rows], results: str) -> str:
 Written by `saute reproduce page --scale {scale}` from the numbers in [`results`]({results}); do not edit it by hand. Scale
 `{scale}`: {SCALES[scale]}. Complete: {done} of {len(known)} figures and tables; training what is here took {_time(rows)}.
 
-Policies act deterministically on starts that training never saw; the return is the task's own, never the shaped one. An
-episode violates if its cost is above the budget. "0 of N, so ≤ p at 95 %" is the exact bound on the probability of a violation
+Policies act deterministically, from starts that training never saw; the return is the task's own, never the shaped one. An
+episode violates if it overspends its budget. "0 of N, so ≤ p at 95 %" is the exact bound on the probability of a violation
 (Clopper & Pearson), with the episodes of all seeds as one sample. Intervals of means are 95 % bootstrap intervals over seeds
-and their episodes. "The paper" has what was printed: task (mean ± std), then safety (mean, 90 %, 99 %), for its training data;
-a dash where it has pictures only. In the table of n the task is printed as a cost, the negative of our return. Training
-times are those on the clock; a training that ran beside another one (`--jobs 2`) took longer than it would have alone.
+and their episodes. The column "the paper" has the printed numbers: task (mean ± std), then safety (mean, 90 %, 99 %), of its
+training data; a dash means that the paper has only a picture. In the table of n the paper prints the task as a cost, the
+negative of our return. Training times are wall-clock times; a training beside another one (`--jobs 2`) took longer than alone.
 
-A verdict is computed from the numbers, by the judge that `saute.paper.claims` pairs with the sentence; causes of what does not
-hold are in `docs/differences.md`."""
+A verdict is computed from the numbers, by the judge that `saute.paper.claims` gives to the sentence. Why some claims do not
+hold is in `docs/differences.md`."""
 
 
 def _command(name: str, scale: str, rows: Rows) -> str:
@@ -149,7 +146,7 @@ def _cells(row: Measured) -> tuple[str, ...]:
 
 
 def _time(rows: list[Measured]) -> str:
-    """How long the runs of some rows took, each counted once."""
+    """How long the runs of some rows took; a run that rows share counts once."""
     seconds = {row.run: row.seconds for row in rows}
     known = sum(value for value in seconds.values() if value is not None)
     unknown = sum(value is None for value in seconds.values())
@@ -161,6 +158,6 @@ def _link(file: pathlib.Path, here: pathlib.Path) -> str:
 
 
 def _anchor(title: str) -> str:
-    """As web pages of repositories name headings."""
+    """The anchor that GitHub gives to a heading."""
     kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Trains what a figure or table of the paper needs, tests it, and writes its numbers and pictures."""
+"""Train the runs of a figure or table of the paper, test them, and write numbers and pictures."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["THEORY", "Need", "Scale", "finished", "folder_of", "make", "make_the
 
 Scale = Literal["smoke", "laptop", "paper"]
 THEORY = "theory"
-"""The one artifact that is solved and not trained."""
+"""The name of the one result that is solved instead of trained."""
 
 
 class Need(NamedTuple):
-    """A run of a figure or table."""
+    """A run that a figure or table needs."""
 
     title: str
     config: Config
@@ -56,7 +56,7 @@ def scaled(row: Row, scale: Scale) -> Config:
 
 
 def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
-    """Equal settings have the same folder, whatever the name of their preset, so that figures share their runs."""
+    """The folder of a run: equal settings share one, whatever their preset is called, so that figures share runs."""
     numbers, asked = config.as_json(), config.experiment
     del numbers["preset"]
     digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:10]
@@ -64,12 +64,12 @@ def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
 
 
 def episodes_of(row: Row, asked: int) -> int:
-    """Test episodes per seed, fewer than asked for if the method is slow to test."""
+    """Test episodes per seed: as many as asked for, but fewer if the method is slow to test."""
     return asked if row.most_episodes is None else min(asked, row.most_episodes)
 
 
 def finished(run: pathlib.Path) -> bool:
-    """Whether a run has come to its end: as many whole lines of metrics as epochs, and the policies."""
+    """Whether a run is complete: one whole line of metrics per epoch, and the policies."""
     try:
         epochs = json.loads((run / "config.json").read_text())["epochs"]
         done = (run / "metrics.jsonl").read_text().count("\n")
@@ -79,13 +79,13 @@ def finished(run: pathlib.Path) -> bool:
 
 
 def seconds_of(run: pathlib.Path) -> int | None:
-    """How long a run took; None where nobody knows, since it was interrupted or trained elsewhere."""
+    """How long a run took; None if that is not known, because it was interrupted or trained elsewhere."""
     file = run / "seconds.json"
     return json.loads(file.read_text()) if file.exists() else None
 
 
 def needed(names: Iterable[str], scale: Scale, runs: pathlib.Path) -> dict[pathlib.Path, Need]:
-    """Every run of some artifacts, once, by its folder."""
+    """Every run that some figures and tables need, once, by its folder."""
     found: dict[pathlib.Path, Need] = {}
     for name in names:
         for row in ARTIFACTS[name].rows:
@@ -95,7 +95,7 @@ def needed(names: Iterable[str], scale: Scale, runs: pathlib.Path) -> dict[pathl
 
 
 def train_missing(names: Iterable[str], scale: Scale, runs: pathlib.Path, jobs: int = 1) -> None:
-    """Train every run of some artifacts that is not finished, as many at once as there are jobs."""
+    """Train every run that some figures and tables need and that is not finished, `jobs` of them at once."""
     missing = {run: need for run, need in needed(names, scale, runs).items() if not finished(run)}
     if jobs == 1:
         for run, need in missing.items():
@@ -108,12 +108,12 @@ def train_missing(names: Iterable[str], scale: Scale, runs: pathlib.Path, jobs: 
 
 
 def longest_first(missing: dict[pathlib.Path, Need]) -> list[pathlib.Path]:
-    """The order in which none is left to run alone at the end."""
+    """The runs by expected time, so that no long one runs alone at the end."""
     return sorted(missing, key=lambda run: expected_seconds(missing[run].config) or 0.0, reverse=True)
 
 
 def end_with_parent() -> None:
-    """Lets a worker die with the process that began it, however that ends; what it trains goes on from its checkpoint."""
+    """End a worker when the process that started it ends, in whatever way; its run can go on from the checkpoint."""
 
     def watch() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
@@ -129,19 +129,19 @@ def _train(run: pathlib.Path, need: Need) -> None:
     )
     begin, continued = time.monotonic(), (run / "config.json").exists()
     run_training(need.config, run)
-    # How long an interrupted run took is not known.
+    # A continued run took longer than we can know.
     seconds = None if continued else round(time.monotonic() - begin)
     write_atomically(run / "seconds.json", json.dumps(seconds).encode())
 
 
 def _train_quietly(run: pathlib.Path, need: Need) -> None:
-    """Without a progress bar, of which a terminal shows one at a time."""
+    """Train without a progress bar, because a terminal can show only one at a time."""
     with contextlib.redirect_stderr(io.StringIO()):
         _train(run, need)
 
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:
-    """Test the finished runs of an artifact, and write its numbers and pictures; False if none is finished."""
+    """Test the finished runs of a figure or table, and write numbers and pictures; False if no run is finished."""
     artifact = ARTIFACTS[name]
     groups, curves, steps, rows = {}, {}, {}, []
     for row in artifact.rows:
@@ -168,7 +168,7 @@ def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episode
 
 
 def make_theory(scale: Scale, out: pathlib.Path) -> str:
-    """What is solved instead of trained; learned policies are those that other artifacts have tested."""
+    """Solve theorem 2, and compare with it the policies of the pendulum that have been tested for figures and tables."""
     pendulum = [name for name, artifact in ARTIFACTS.items() if artifact.rows[0].experiment.env == "pendulum"]
     learned = [row for name in pendulum for row in read(out, scale, name).values()]
     return theory(out / scale / THEORY, scale, learned)

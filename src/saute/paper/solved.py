@@ -1,4 +1,4 @@
-"""Where theorem 2 of the paper can be solved: values of the grid-world and of the pendulum, for penalties and budgets."""
+"""Theorem 2 of the paper, solved: values of the grid-world and of the pendulum, by penalty and by budget."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Controlled", "Penalised", "best_return", "penalised", "pendulum_pena
 PENALTIES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, np.inf)
 MUD_BUDGETS = (0, 1, 2, 3, 4)
 HORIZON = 40
-"""Steps in the grid-world, of which the way without mud takes less than 18 on average."""
+"""Steps of an episode in the grid-world; the way without mud takes less than 18 on average."""
 BUDGETS = (5.0, 10.0, 20.0, 30.0, 40.0)
 PRICES = (0.0, 0.01, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.1, 0.2, 0.4, 1.0, 2.0, 4.0)
 
 
 class Penalised(NamedTuple):
-    """Optimum of the Sauté MDP with the unsafe reward −n: V_n at the start, and how often its policy overspends."""
+    """The optimum of the Sauté MDP with the unsafe reward −n: V_n at the start, and how often its policy overspends."""
 
     n: float
     budget: float
@@ -32,7 +32,7 @@ class Penalised(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """One budget of the pendulum: V₀ and the dual on a grid, and the controller's episodes in the true dynamics."""
+    """The pendulum at one budget: V₀ and the dual on a grid, and the controller's episodes in the true dynamics."""
 
     grid: Grid
     budget: float
@@ -56,7 +56,7 @@ def penalised(world: Gridworld) -> list[Penalised]:
 
 
 def pendulum_returns(grid: Grid, episodes: int) -> list[Controlled]:
-    """The controller of a grid at every budget, and last the one that has no budget to keep."""
+    """The controller of a grid at every budget, and at last without a budget."""
     task = Pendulum(mode="test")
     x = starts(task, episodes)
     sauted, free = plan(task, grid, max(BUDGETS)), plan(task, grid._replace(levels=0), 1.0)
@@ -73,7 +73,7 @@ def pendulum_returns(grid: Grid, episodes: int) -> list[Controlled]:
 
 
 def pendulum_penalties(grid: Grid, episodes: int) -> list[Penalised]:
-    """V_n of the pendulum on a grid, for the budget of the task."""
+    """V_n of the pendulum on a grid, at the task's own budget."""
     task = Pendulum(mode="test")
     x = starts(task, episodes)
     values = {n: value_at(task, plan(task, grid, max(BUDGETS), -n), x, task.budget).mean() for n in (0.0, 1.0, 10.0, 100.0)}
@@ -81,5 +81,5 @@ def pendulum_penalties(grid: Grid, episodes: int) -> list[Penalised]:
 
 
 def best_return(rows: Iterable[Controlled], budget: float) -> float:
-    """The greatest mean return that a controller earned in the true dynamics without breaking the budget once."""
+    """The highest mean return that a controller earned in the true dynamics without a single violation."""
     return max(row.task_return for row in rows if row.budget == budget and row.violations == 0)

@@ -1,4 +1,4 @@
-"""Theorem 2 of the paper as an experiment, and the gap of learned policies to the optimum: numbers, pictures and a page."""
+"""Theorem 2 of the paper as an experiment, and how far learned policies are from the optimum: numbers, pictures, a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE_LEARNED = "No tested policies of the pendulum were found; saute reproduce p
 
 
 class Sizes(NamedTuple):
-    """Grids of the pendulum from coarse to fine, and test episodes."""
+    """Grids of the pendulum from coarse to fine, and the number of test episodes."""
 
     grids: tuple[Grid, ...]
     episodes: int
@@ -40,7 +40,7 @@ SIZES = {
 
 
 def theory(place: pathlib.Path, scale: str, learned: Sequence[Measured]) -> str:
-    """All tables as text; they are written to the folder too, with their pictures."""
+    """All tables as text; they are also written to the folder `place`, with their pictures."""
     sizes, world = SIZES.get(scale, SIZES["laptop"]), gridworld()
     exact = solve(world.mdp, max(solved.MUD_BUDGETS), solved.HORIZON)
     mud = penalised(world)
@@ -65,12 +65,12 @@ def theory(place: pathlib.Path, scale: str, learned: Sequence[Measured]) -> str:
 
 
 def _known(learned: Sequence[Measured], swings: Iterable[Controlled]) -> list[Measured]:
-    """Every learned policy once, at the budgets for which there is an optimum to hold it against."""
+    """Every learned policy once, at the budgets for which there is a best safe return to compare it with."""
     solved = {row.budget for row in swings if row.violations == 0}
     known: dict[tuple[str, float], Measured] = {}
     for one in learned:
         if one.budget in solved:
-            # Figures that share a run name it differently; the first name says most.
+            # Figures that share a run label it differently; the first label says most.
             known.setdefault((one.run, one.budget), one)
     return [*known.values()]
 
@@ -139,7 +139,7 @@ def _number(value: float) -> str:
 
 
 def _finite(value: object) -> object:
-    """JSON has no ∞; it is written as a word."""
+    """The same value with words for ∞ and NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Pictures of exact solutions: values against n, policies of a grid-world, the pendulum's return against its budget."""
+"""Pictures of exact solutions: values by n, policies of the grid-world, the pendulum's return by budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUND = {".": "#f4f4f4", "S": "#f4f4f4", "G": "#009E73", "~": "#d8b98a", "#": "
 
 
 def value_curves(rows: Sequence[Penalised]) -> Figure:
-    """−V_n rising to the dashed −V_∞, and the probability that the optimal policy of n overspends."""
+    """How −V_n rises to −V_∞ (dashed), and the probability that the optimal policy for n overspends."""
     figure, (left, right) = panels(2, 4.2)
     for budget, (colour, line) in zip(sorted({row.budget for row in rows}), styles(), strict=False):
         finite = [row for row in rows if row.budget == budget and row.n < np.inf]
@@ -45,7 +45,7 @@ def value_curves(rows: Sequence[Penalised]) -> Figure:
 
 
 def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) -> Figure:
-    """Optimal first actions for some remaining budgets; a cross where no action is safe."""
+    """The optimal first actions for some remaining budgets; a cross means that no action is safe."""
     from matplotlib.patches import Rectangle
 
     rows, columns = len(world.rows), len(world.rows[0])
@@ -72,7 +72,7 @@ def policy_maps(world: Gridworld, solution: Solution, budgets: Sequence[int]) ->
 
 
 def budget_curve(rows: Sequence[Controlled], learned: Sequence[Measured]) -> Figure:
-    """Returns of the controllers of all grids, the dual of the finest, and learned policies, as crosses if no test violates."""
+    """Returns of all grids' controllers, the dual of the finest grid, and learned policies: crosses if no test violated."""
     figure, (axis,) = panels(1, 8.0)
     grids = [*dict.fromkeys(row.grid for row in rows)]
     for grid, (colour, line) in zip(grids, styles(), strict=False):
