@@ -64,6 +64,11 @@ class SauteEnv:
         return self.env.horizon
 
     @property
+    def image(self) -> tuple[int, int, int] | None:
+        """The picture that observations begin with, if they do."""
+        return getattr(self.env, "image", None)
+
+    @property
     def observation_space(self) -> spaces.Box:
         space = self.env.observation_space
         return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
