@@ -14,11 +14,13 @@ from choosing_toys import RedSide
 from gymnasium import spaces
 
 import saute
+from saute.algos.cpo import cpo
 from saute.algos.onpolicy import OnPolicySettings
 from saute.algos.ppo import ppo
 from saute.algos.sac import SacSettings, sac
 from saute.algos.trpo import trpo
 from saute.core.protocol import Spec, spec_of
+from saute.learn.constraint import lagrangian, pid
 from saute.learn.drive import drive
 from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
 from saute.learn.pictures import convolved, encoded, encoded_size, init_filters
@@ -133,9 +135,9 @@ def test_a_cost_that_only_the_picture_shows_is_avoided(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        trpo(saute.lagrangian(1.0), dataclasses.replace(PPO, steps_per_epoch=20, num_envs=2, cg_iterations=2, normalise=True)),
-        saute.cpo(1.0, dataclasses.replace(PPO, steps_per_epoch=20, num_envs=2, cg_iterations=2)),
-        sac(saute.pid(1.0), dataclasses.replace(SAC, steps_per_epoch=20, num_envs=2, random_steps=10, batch=4, relabel=True)),
+        trpo(lagrangian(1.0), dataclasses.replace(PPO, steps_per_epoch=20, num_envs=2, cg_iterations=2, normalise=True)),
+        cpo(1.0, dataclasses.replace(PPO, steps_per_epoch=20, num_envs=2, cg_iterations=2)),
+        sac(pid(1.0), dataclasses.replace(SAC, steps_per_epoch=20, num_envs=2, random_steps=10, batch=4, relabel=True)),
     ],
     ids=["trpo", "cpo", "sac"],
 )
