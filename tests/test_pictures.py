@@ -88,6 +88,12 @@ def test_pictures_that_do_not_fit_are_refused(algorithm: Any, image: Any, messag
         algorithm.agent(Spec(spaces.Box(0.0, 255.0, (600,), np.float32), spaces.Discrete(2), image=image))
 
 
+def test_a_replay_of_pictures_that_does_not_fit_into_memory_is_refused() -> None:
+    spec = Spec(spaces.Box(0.0, 255.0, (1000 * 1000 * 3,), np.float32), spaces.Discrete(2), image=(1000, 1000, 3))
+    with pytest.raises(ValueError, match=r"replay=100,000,000 pictures \(1000, 1000, 3\) would take 600000 GB"):
+        sac(settings=SacSettings(replay=100_000_000)).agent(spec)
+
+
 def test_the_replay_keeps_pixels_as_bytes_and_gives_them_back() -> None:
     obs = observations(5)
     kept = packed(obs, IMAGE)

@@ -15,11 +15,13 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute import budget as B
+from saute.core.machine import memory
 from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import Constraint, Free
 from saute.learn.nets import MLP, Categorical, SquashedGaussian
+from saute.learn.pictures import Image, pixels_of
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
 from saute.learn.soft import Drawn, Enumerated, Weighed, weighing
 
@@ -105,6 +107,7 @@ class Sac:
                 )
             unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
             constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
+        _check_memory(spec.image, self.settings.replay)
         chosen = weighing(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
         return SacAgent(self.settings, constraint, chosen, options, unit)
 
@@ -299,6 +302,17 @@ class SacAgent:
         """Σ E(Qᵢ(s, a) − y)²."""
         values = (self.weighing.value(net, batch.obs, batch.action) for net in critics)
         return sum((jnp.mean((value - target) ** 2) for value in values), jnp.zeros(()))
+
+
+def _check_memory(image: Image, rows: int) -> None:
+    """Refuse a replay whose pictures, two a row and a byte a pixel, the machine has no room for."""
+    needed, most = 2 * pixels_of(image) * rows, memory()
+    if needed > most:
+        fitting = int(most / 2 / (2 * pixels_of(image)))
+        raise ValueError(
+            f"replay={rows:,} pictures {image} would take {needed / 1e9:.0f} GB, but there are {most / 1e9:.0f} GB of memory; "
+            f"set it to {fitting:,} or less"
+        )
 
 
 def td_target(
