@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from choosing_toys import CountedArms, Levers
 from gymnasium import spaces
 from learner_toys import assert_same
 
 import saute
 from saute.algos.onpolicy import OnPolicySettings
+from saute.envs.from_gym import HostEnvs
 from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
+from saute.learn.stream import bounded
 from saute.runs.evaluate import evaluate
 from saute.runs.loop import train
 
@@ -51,6 +55,49 @@ def test_the_exported_policy_gives_for_plain_observations_what_training_gave_for
     plain = policy.distribution(policy.absorb(parameters, inputs), x)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(policy.distribution(parameters, inputs(x))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+CHOICES = (2, 3, 4)
+
+
+def test_several_actions_are_drawn_each_by_itself() -> None:
+    """Against the joint distribution, of all 24 combinations."""
+    policy = policy_for(spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete(CHOICES), (8,))
+    obs = jax.random.normal(jax.random.key(0), (5, 2))
+    old, new = (policy.distribution(jax.tree.map(lambda x: 3 * x, policy.init(jax.random.key(i))), obs) for i in (1, 2))
+    every = jnp.array(list(itertools.product(*map(range, CHOICES))))
+    p, q = (np.array([[policy.log_prob(d, a) for a in every] for d in dist], np.float64) for dist in (old, new))
+    np.testing.assert_allclose(np.exp(p).sum(1), 1.0, rtol=1e-5)
+    first = jax.nn.softmax(old[:, :2])
+    np.testing.assert_allclose(np.exp(p).reshape(5, 2, 12).sum(2), first, rtol=1e-4)
+    np.testing.assert_allclose(policy.divergence(old, new), (np.exp(p) * (p - q)).sum(1), rtol=1e-4)
+    np.testing.assert_array_equal(policy.mode(old), every[p.argmax(1)])
+    drawn = policy.sample(jnp.broadcast_to(old[0], (20_000, 9)), jax.random.key(3))
+    assert drawn.shape == (20_000, 3)
+    met = np.bincount(np.ravel_multi_index(np.asarray(drawn).T, CHOICES), minlength=24) / 20_000
+    np.testing.assert_allclose(met, np.exp(p[0]), atol=0.02)
+    np.testing.assert_allclose(policy.log_prob(old, every[:5]), p[np.arange(5), np.arange(5)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ppo", "trpo", "cpo"])
+def test_several_actions_are_learned_within_the_budget(name: str) -> None:
+    """Without a cost 10 are to be had; the costly position of the second lever would pay as much again."""
+    settings = OnPolicySettings(hidden=(8,), steps_per_epoch=500, value_iterations=20, policy_rate=3e-3, target_kl=0.05)
+    algorithm = saute.cpo(1.0, settings) if name == "cpo" else getattr(saute, name)(settings=settings)
+    env = saute.saute(Levers(), budget=0.5, unsafe_reward=-1.0)
+    run = train(algorithm, env, seeds=1, epochs=25)
+    outcome = evaluate(run.agent.policy, run.policies[0], env, 5)
+    assert (outcome.cost == 0.0).all() and (outcome.task_return == 10.0).all()
+
+
+def test_discrete_actions_are_counted_from_their_start() -> None:
+    assert bounded(spaces.Discrete(3), jnp.array([0, 2])).tolist() == [0, 2]
+    assert bounded(spaces.Discrete(3, start=-1), jnp.array([0, 2])).tolist() == [-1, 1]
+    assert bounded(spaces.MultiDiscrete([2, 3], start=[4, 1]), np.array([[1, 2]])).tolist() == [[5, 3]]
+    settings = OnPolicySettings(hidden=(4,), steps_per_epoch=40, value_iterations=2, policy_iterations=2)
+    envs = HostEnvs(CountedArms, 2)
+    run = train(saute.ppo(settings=settings), envs, seeds=1, epochs=1)
+    assert 0.0 < run.metrics[0][0]["cost"] < 10.0, "both arms were drawn, and the environment refused none"
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import jax
@@ -12,9 +13,13 @@ from gymnasium import spaces
 from learner_toys import assert_same
 
 import saute
+from saute.algos.ppo import ppo
+from saute.algos.sac import sac
 from saute.cli.main import main
+from saute.core.options import options
 from saute.core.protocol import Spec, spec_of
 from saute.learn.nets import policy_for
+from saute.learn.stream import bounded
 from saute.runs.checkpoint import CheckpointError
 from saute.runs.policy import BudgetedPolicy, load_policies, load_policy, policy_description, save_policies
 
@@ -72,6 +77,51 @@ def test_discrete_and_vanilla_policies(tmp_path: pathlib.Path) -> None:
     assert actions.shape == (20,) and set(actions) <= set(range(4))
     with pytest.raises(ValueError, match="does not observe its budget"):
         policy(np.zeros(2), remaining=1.0)
+
+
+KINDS = {
+    "discrete from 5": (sac(), spaces.Discrete(3, start=5), None),
+    "discrete and a picture": (sac(), spaces.Discrete(3), (8, 8, 1)),
+    "a vector and a picture": (sac(), spaces.Box(-2.0, 2.0, (2,), np.float32), (8, 8, 1)),
+    "several": (ppo(), spaces.MultiDiscrete([2, 4], start=[0, 3]), None),
+    "several and a picture": (ppo(), spaces.MultiDiscrete([2, 4]), (8, 8, 1)),
+    "on-policy picture": (ppo(), spaces.Discrete(3), (8, 8, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_policy_acts_as_before_when_it_is_loaded(kind: str, tmp_path: pathlib.Path) -> None:
+    algorithm, actions, image = KINDS[kind]
+    size = 5 if image is None else 64
+    chosen = options(2.0)
+    spec = Spec(spaces.Box(-np.inf, np.inf, (size + 1,), np.float32), actions, options=chosen, image=image)
+    small = dataclasses.replace(algorithm.settings, hidden=(8,), **({"replay": 10} if algorithm.name == "sac" else {}))
+    agent = dataclasses.replace(algorithm, settings=small).agent(spec)
+    # Large weights, so that actions differ.
+    parameters = jax.tree.map(lambda leaf: 5.0 * leaf, agent.export(agent.init(jax.random.key(0))))
+    save_policies(tmp_path / "policy.safetensors", [parameters], policy_description(spec, agent.policy, 1))
+    policy = load_policy(tmp_path / "policy.safetensors")
+    assert policy.net == agent.policy
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(20, size)) if image is None else rng.integers(0, 256, (20, size))
+    seen = jnp.concatenate([jnp.asarray(obs, jnp.float32), jnp.full((20, 1), 0.75)], axis=1)
+    expected = np.asarray(bounded(actions, agent.policy.decide(parameters, (), seen)[0]))
+    found = policy(obs, remaining=1.5)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert len(np.unique(found, axis=0)) > 1 and all(actions.contains(one.astype(actions.dtype)) for one in found)
+    if image is not None:
+        np.testing.assert_array_equal(policy(obs.reshape(20, *image), remaining=1.5), found)
+        np.testing.assert_array_equal(policy(obs[3].reshape(image), remaining=1.5), found[3])
+
+
+def test_a_picture_beside_other_numbers_is_given_flat(tmp_path: pathlib.Path) -> None:
+    spec = Spec(spaces.Box(-np.inf, np.inf, (66,), np.float32), spaces.Discrete(3), image=(8, 8, 1))
+    net = policy_for(spec.observation_space, spec.action_space, (4,), spec.image)
+    save_policies(tmp_path / "policy.safetensors", [net.init(jax.random.key(0))], policy_description(spec, net, 1))
+    policy = load_policy(tmp_path / "policy.safetensors")
+    assert policy(np.zeros((2, 66))).shape == (2,)
+    with pytest.raises(ValueError, match=r"has shape \(8, 8, 1\), expected \(66,\)"):
+        policy(np.zeros((8, 8, 1)))
 
 
 def test_all_policies_of_a_run_are_loaded_at_once(run) -> None:

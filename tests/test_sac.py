@@ -257,7 +257,7 @@ def test_the_replay_has_the_remaining_budgets(replayed: Any) -> None:
     [
         (lambda: sac(settings=dataclasses.replace(TINY, relabel=True)).agent(Spec(OBS, ACTION)), "the environment has none"),
         (lambda: sac(lagrangian(3.0)).agent(Spec(OBS, ACTION)), "a limit of 3 per episode needs the length T of an episode"),
-        (lambda: sac().agent(Spec(OBS, spaces.Discrete(3))), "needs continuous ones"),
+        (lambda: sac().agent(Spec(OBS, spaces.MultiDiscrete([2, 3]))), "takes one, use ppo, trpo or cpo"),
         (lambda: sac().agent(Spec(OBS, spaces.Box(-np.inf, np.inf, (1,)))), "are unbounded"),
         (lambda: sac().agent(Spec(spaces.Discrete(2), ACTION)), "are not a vector"),
         (

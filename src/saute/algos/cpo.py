@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
+from saute.algos.onpolicy import Data, OnPolicy, OnPolicySettings
 from saute.algos.trpo import surrogates
 from saute.learn.agent import Metrics
 from saute.learn.constraint import Free
+from saute.learn.nets import ActorNet
 from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["cpo", "dual"]

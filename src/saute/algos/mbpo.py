@@ -17,7 +17,7 @@ from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import FREE, Free
 from saute.learn.dynamics import imagination, imagined, unknown_ends
 from saute.learn.ensemble import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters
-from saute.learn.nets import SquashedGaussian
+from saute.learn.nets import SquashedGaussian, squashed_for
 from saute.learn.replay import Batch, Replay, Rows, add, create, observed, relabel_half, sample, sauted
 
 __all__ = ["Mbpo", "MbpoAgent", "MbpoSettings", "MbpoState", "mbpo"]
@@ -91,19 +91,22 @@ class Mbpo:
 
     def agent(self, spec: Spec) -> MbpoAgent:
         """The learner for an environment's spaces, and its Sauté options if it is sautéed."""
+        if spec.image is not None:
+            raise ValueError(f"mbpo models every observation, which pictures {spec.image} are too many for; use ppo or sac")
+        policy = squashed_for(spec.observation_space, spec.action_space, self.settings.sac.hidden)
         actor, options = sac(settings=self.settings.sac).agent(spec), spec.options
         learned = options is not None and self.settings.learned_budget
         if learned and options is not None and not options.augment:
             raise ValueError("learned_budget=True learns z from the observations, but augment=False hides it; use one of them")
         ensemble = Ensemble(
-            actor.policy.observations if learned else actor.bare_observations,
-            actor.policy.actions,
+            policy.observations if learned else actor.bare_observations,
+            policy.actions,
             () if options is None else options.budget_shape,
             self.known,
             learned,
             self.settings.model,
         )
-        return MbpoAgent(self.settings, actor, ensemble)
+        return MbpoAgent(self.settings, actor, ensemble, policy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,12 +116,9 @@ class MbpoAgent:
     settings: MbpoSettings
     actor: SacAgent
     ensemble: Ensemble
+    policy: SquashedGaussian
 
     prepare = learn = staticmethod(unchanged)
-
-    @property
-    def policy(self) -> SquashedGaussian:
-        return self.actor.policy
 
     def init(self, key: PRNGKeyArray) -> MbpoState:
         actor_key, model_key, bootstrap_key = jax.random.split(key, 3)
@@ -194,7 +194,7 @@ class MbpoAgent:
             def one(now: tuple[PyTree, Array, Array], key: PRNGKeyArray) -> tuple[tuple[PyTree, Array, Array], Rows]:
                 states, obs, remaining = now
                 act_key, step_key = jax.random.split(key)
-                unit = self.actor.draw(state.sac.policy, observed(obs, remaining, options), act_key)[0]
+                unit = self.actor.weighing.sample(state.sac.policy, observed(obs, remaining, options), act_key)
                 step = jax.vmap(env.step)(states, self.policy.scale(unit), jax.random.split(step_key, len(unit)))
                 next_obs = step.obs[:, : obs.shape[1]]
                 left = remaining if options is None else step.state.remaining

@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saute.core.protocol import Episodes, Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import Constraint, mean, penalise
-from saute.learn.nets import MLP, Categorical, Gaussian, Normaliser, init_mlp, mlp, normaliser, policy_for
+from saute.learn.nets import MLP, ActorNet, Normaliser, init_mlp, mlp, normaliser, policy_for
+from saute.learn.pictures import Image
 from saute.learn.returns import advantages
 
 __all__ = ["Data", "Improve", "OnPolicy", "OnPolicyAgent", "OnPolicySettings", "OnPolicyState"]
@@ -79,7 +80,6 @@ class Data(NamedTuple):
     """δ of this epoch."""
 
 
-ActorNet = Gaussian | Categorical
 Improve = Callable[[ActorNet, PyTree, PyTree, Data], tuple[PyTree, PyTree, Metrics]]
 """(policy, parameters, optimiser state, data) → (parameters, optimiser state, metrics)."""
 
@@ -114,7 +114,8 @@ class OnPolicy:
         if several and self.constraint.limit is not None:
             raise ValueError(f"{self.name} holds one cost below its limit, but the environment has several; sauté them instead")
         budgets = spec.options.constraints if spec.options is not None and spec.options.augment else 0
-        return OnPolicyAgent(self, policy_for(spec.observation_space, spec.action_space, self.settings.hidden), budgets)
+        policy = policy_for(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
+        return OnPolicyAgent(self, policy, budgets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +135,9 @@ class OnPolicyAgent:
 
     def init(self, key: PRNGKeyArray) -> OnPolicyState:
         policy_key, value_key, cost_key = jax.random.split(key, 3)
-        sizes = (self.policy.observations, *self.settings.hidden, 1)
-        parameters, value, cost_value = self.policy.init(policy_key), init_mlp(value_key, sizes), init_mlp(cost_key, sizes)
+        sizes, image = (self.policy.observations, *self.settings.hidden, 1), self.policy.image
+        parameters = self.policy.init(policy_key)
+        value, cost_value = (init_mlp(one, sizes, image) for one in (value_key, cost_key))
         adam = optax.adam(self.settings.value_rate)
         return OnPolicyState(
             policy=parameters,
@@ -175,7 +177,7 @@ class OnPolicyAgent:
         self, state: OnPolicyState, rows: Transition, episodes: Episodes, key: PRNGKeyArray
     ) -> tuple[OnPolicyState, Metrics]:
         """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
-        settings, constrained = self.settings, self.algorithm.constraint.limit is not None
+        settings, constrained, image = self.settings, self.algorithm.constraint.limit is not None, self.policy.image
         constraint, multiplier = self.algorithm.constraint.update(state.constraint, episodes.cost, episodes.counted)
         rows = rows._replace(obs=_seen(state, rows.obs), next_obs=_seen(state, rows.next_obs))
         estimates = self._estimates(state, rows, episodes)
@@ -193,19 +195,19 @@ class OnPolicyAgent:
             target_kl=settings.target_kl * _shrunk(state.epoch, settings.kl_epochs),
         )
         policy, policy_optimiser, metrics = self.algorithm.improve(self.policy, state.policy, state.policy_optimiser, data)
-        value, value_optimiser = fit(state.value, state.value_optimiser, obs, target, settings)
+        value, value_optimiser = fit(state.value, state.value_optimiser, obs, target, settings, image)
         cost_value, cost_optimiser = state.cost_value, state.cost_value_optimiser
         if constrained:
-            cost_value, cost_optimiser = fit(cost_value, cost_optimiser, obs, cost_target, settings)
+            cost_value, cost_optimiser = fit(cost_value, cost_optimiser, obs, cost_target, settings, image)
         nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_optimiser)
         return OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1), {**metrics, "multiplier": multiplier}
 
     def _estimates(self, state: OnPolicyState, rows: Transition, episodes: Episodes) -> tuple[Array, Array, Array, Array]:
         """Advantage and value target of the reward, then of the cost; those of the cost are 0 without a constraint."""
-        settings, constraint = self.settings, self.algorithm.constraint
+        settings, constraint, image = self.settings, self.algorithm.constraint, self.policy.image
 
         def estimate(net: MLP, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
-            value, next_value = (settings.value_scale * mlp(net, obs)[..., 0] for obs in (rows.obs, rows.next_obs))
+            value, next_value = (settings.value_scale * mlp(net, obs, image=image)[..., 0] for obs in (rows.obs, rows.next_obs))
             return advantages(signal, value, next_value, rows.terminated, episodes.ended, discount, trace)
 
         advantage, target = estimate(state.value, rows.reward, settings.discount, settings.trace)
@@ -223,7 +225,7 @@ class OnPolicyAgent:
         return (mean(episodes.cost, episodes.counted) - (self.algorithm.constraint.limit or 0.0)) / jnp.maximum(1.0, length)
 
     def _normalised(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
-        return state._replace(normaliser=normaliser(obs, self.budgets)), {}
+        return state._replace(normaliser=normaliser(obs, self.budgets, self.policy.image)), {}
 
 
 def _shrunk(epoch: Int[Array, ""], epochs: int | None) -> Float[Array, ""] | float:
@@ -252,12 +254,14 @@ def interleave(tree: PyTree, minibatches: int) -> PyTree:
     return jax.tree.map(split, tree)
 
 
-def fit(net: MLP, optimiser_state: PyTree, obs: Array, target: Array, settings: OnPolicySettings) -> tuple[MLP, PyTree]:
+def fit(
+    net: MLP, optimiser_state: PyTree, obs: Array, target: Array, settings: OnPolicySettings, image: Image = None
+) -> tuple[MLP, PyTree]:
     """Adam on E(V(s) − G)², one minibatch after the other."""
     adam = optax.adam(settings.value_rate)
 
     def loss(net: MLP, i: Array) -> Array:
-        return jnp.mean((mlp(net, obs[i])[..., 0] - target[i] / settings.value_scale) ** 2)
+        return jnp.mean((mlp(net, obs[i], image=image)[..., 0] - target[i] / settings.value_scale) ** 2)
 
     def iterate(carry: tuple[MLP, PyTree], i: Array) -> tuple[tuple[MLP, PyTree], None]:
         net, state = carry

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
+from saute.algos.onpolicy import Data, OnPolicy, OnPolicySettings
 from saute.learn.agent import Metrics
 from saute.learn.constraint import Constraint, Free
+from saute.learn.nets import ActorNet
 
 __all__ = ["ppo"]
 

@@ -1,4 +1,7 @@
-"""Soft actor-critic with automatic temperature (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications")."""
+"""Soft actor-critic with automatic temperature (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications").
+
+For discrete actions it is that of Christodoulou 2019; the difference between the two is in `learn/soft.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute import budget as B
+from saute.core.machine import memory
 from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import Constraint, Free
-from saute.learn.nets import MLP, SquashedGaussian, init_mlp, mlp, squashed_for
+from saute.learn.nets import MLP, Categorical, SquashedGaussian
+from saute.learn.pictures import Image, pixels_of
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
+from saute.learn.soft import Drawn, Enumerated, Weighed, weighing
 
 __all__ = ["Sac", "SacAgent", "SacSettings", "SacState", "sac"]
 
@@ -101,8 +107,9 @@ class Sac:
                 )
             unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
             constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
-        policy = squashed_for(spec.observation_space, spec.action_space, self.settings.hidden)
-        return SacAgent(self.settings, constraint, policy, options, unit)
+        _check_memory(spec.image, self.settings.replay)
+        chosen = weighing(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
+        return SacAgent(self.settings, constraint, chosen, options, unit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,12 +119,17 @@ class SacAgent:
     settings: SacSettings
     constraint: Constraint
     """Of the discounted cost in units of `unit_cost`, so that its limit is 1."""
-    policy: SquashedGaussian
+    weighing: Drawn | Enumerated
+    """The policy and the critics, for a vector of actions or for discrete ones."""
     options: Options | None
     unit_cost: float = 1.0
     """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T)."""
 
     prepare = begin = learn = staticmethod(unchanged)
+
+    @property
+    def policy(self) -> SquashedGaussian | Categorical:
+        return self.weighing.policy
 
     @property
     def constrained(self) -> bool:
@@ -126,10 +138,9 @@ class SacAgent:
     def init(self, key: PRNGKeyArray) -> SacState:
         settings = self.settings
         policy_key, *critic_keys, cost_key = jax.random.split(key, 4)
-        sizes = (self.policy.observations + self.policy.actions, *settings.hidden, 1)
         policy = self.policy.init(policy_key)
-        first, second = (init_mlp(k, sizes) for k in critic_keys)
-        cost_critic = init_mlp(cost_key, sizes) if self.constrained else ()
+        first, second = map(self.weighing.init_critic, critic_keys)
+        cost_critic = self.weighing.init_critic(cost_key) if self.constrained else ()
         log_temperature = jnp.zeros(())
         adam = optax.adam(settings.rate)
         return SacState(
@@ -144,7 +155,9 @@ class SacAgent:
             cost_critic_optimiser=adam.init(cost_critic),
             temperature_optimiser=optax.adam(settings.temperature_rate).init(log_temperature),
             constraint=self.constraint.init(),
-            replay=create(row_like(self.bare_observations, self.policy.actions, self.options), settings.replay),
+            replay=create(
+                row_like(self.bare_observations, self.weighing.blank, self.options, self.policy.image), settings.replay
+            ),
             steps=jnp.zeros((), jnp.int32),
         )
 
@@ -158,11 +171,10 @@ class SacAgent:
         return ()
 
     def act(self, state: SacState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        """Uniform actions at first, then the policy's; what is noted is the action in (−1, 1)."""
-        drawn = self.draw(state.policy, obs, key)[0]
-        uniform = jax.random.uniform(key, drawn.shape, minval=-1.0, maxval=1.0)
+        """Uniform actions at first, then the policy's; what is noted of a vector is the action in (−1, 1)."""
+        drawn, uniform = self.weighing.sample(state.policy, obs, key), self.weighing.uniform(key, len(obs))
         unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
-        return Acted(self.policy.scale(unit), extras=unit)
+        return Acted(self.weighing.scale(unit), extras=unit)
 
     def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         """Remember a step of all environments, then update as often as it is due."""
@@ -186,7 +198,7 @@ class SacAgent:
     def remembered(self, state: SacState, rows: Transition) -> SacState:
         """With a step of all environments in the replay."""
         assert state.replay is not None
-        kept = add(state.replay, stored(rows, rows.extras, self.options))
+        kept = add(state.replay, stored(rows, rows.extras, self.options, self.policy.image))
         return state._replace(replay=kept, steps=state.steps + len(rows.terminated))
 
     def updated(
@@ -226,7 +238,7 @@ class SacAgent:
         policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
             optax.adam(settings.temperature_rate),
-            temperature_gradient(log_prob, -self.policy.actions),
+            temperature_gradient(log_prob, self.weighing.target_entropy),
             state.temperature_optimiser,
             state.log_temperature,
         )
@@ -249,40 +261,58 @@ class SacAgent:
     def _critics(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
         """The loss of the critics, then these and the cost critic, each after one step and with its optimiser."""
         settings, adam, scale = self.settings, optax.adam(self.settings.rate), self.settings.value_scale
-        α = jnp.exp(state.log_temperature)
-        next_action, next_log_prob = self.draw(state.policy, batch.next_obs, key)
-        next_value = scale * smaller(state.target_critics, batch.next_obs, next_action) - α * next_log_prob
+        α, of = jnp.exp(state.log_temperature), self.weighing
+        weighed = of.weighed(state.policy, batch.next_obs, key)
+        next_values = scale * self.smaller(state.target_critics, batch.next_obs, weighed) - α * weighed.log_prob
+        next_value = of.mean(weighed, next_values)
         target = td_target(batch.reward, batch.terminated, next_value, settings.discount)
-        loss, gradient = jax.value_and_grad(critics_loss)(state.critics, batch.obs, batch.action, target / scale)
+        loss, gradient = jax.value_and_grad(self.critics_loss)(state.critics, batch, target / scale)
         critics, optimiser = _step(adam, gradient, state.critics_optimiser, state.critics)
         if not self.constrained:
             return loss, critics, optimiser, state.cost_critic, state.cost_critic_optimiser
-        next_cost = action_value(state.target_cost_critic, batch.next_obs, next_action)
+        next_cost = of.mean(weighed, of.values(state.target_cost_critic, batch.next_obs, weighed))
         cost_target = td_target(batch.cost / self.unit_cost, batch.terminated, next_cost, settings.cost_discount)
-        gradient = jax.grad(critics_loss)((state.cost_critic,), batch.obs, batch.action, cost_target)[0]
+        gradient = jax.grad(self.critics_loss)((state.cost_critic,), batch, cost_target)[0]
         return loss, critics, optimiser, *_step(adam, gradient, state.cost_critic_optimiser, state.cost_critic)
 
     def _policy_loss(
         self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
     ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
         """parameters ↦ E α log π − min Q + β Q_c, where the multiplier β holds Q_c ≤ 1; and what it is made of."""
+        of = self.weighing
 
         def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
-            action, log_prob = self.draw(parameters, batch.obs, key)
-            value = self.settings.value_scale * smaller(critics, batch.obs, action)
-            cost_value = action_value(cost_critic, batch.obs, action) if self.constrained else jnp.zeros_like(value)
-            seen, known = jax.lax.stop_gradient(cost_value), jnp.ones(cost_value.shape, bool)
+            weighed = of.weighed(parameters, batch.obs, key)
+            value = self.settings.value_scale * self.smaller(critics, batch.obs, weighed)
+            cost_value = of.values(cost_critic, batch.obs, weighed) if self.constrained else jnp.zeros_like(value)
+            log_prob, mean_cost = of.mean(weighed, weighed.log_prob), of.mean(weighed, cost_value)
+            seen, known = jax.lax.stop_gradient(mean_cost), jnp.ones(mean_cost.shape, bool)
             constraint, β = self.constraint.update(state.constraint, seen, known)
-            total = jnp.mean(jnp.exp(state.log_temperature) * log_prob - value + β * cost_value)
-            return total, (constraint, β, log_prob.mean(), value.mean(), cost_value.mean())
+            each = jnp.exp(state.log_temperature) * weighed.log_prob - value + β * cost_value
+            total = jnp.mean(of.mean(weighed, each))
+            return total, (constraint, β, log_prob.mean(), of.mean(weighed, value).mean(), mean_cost.mean())
 
         return loss
 
-    def draw(self, parameters: MLP, obs: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        """Actions in (−1, 1) and log π of them."""
-        dist = self.policy.distribution(parameters, obs)
-        u = self.policy.unsquashed(dist, key)
-        return jnp.tanh(u), self.policy.log_prob(dist, u)
+    def smaller(self, critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, "row ..."]:
+        """min(Q₁, Q₂)(s, a)."""
+        return jnp.minimum(*(self.weighing.values(net, obs, weighed) for net in critics))
+
+    def critics_loss(self, critics: tuple[MLP, ...], batch: Batch, target: Float[Array, " row"]) -> Float[Array, ""]:
+        """Σ E(Qᵢ(s, a) − y)²."""
+        values = (self.weighing.value(net, batch.obs, batch.action) for net in critics)
+        return sum((jnp.mean((value - target) ** 2) for value in values), jnp.zeros(()))
+
+
+def _check_memory(image: Image, rows: int) -> None:
+    """Refuse a replay whose pictures, two a row and a byte a pixel, the machine has no room for."""
+    needed, most = 2 * pixels_of(image) * rows, memory()
+    if needed > most:
+        fitting = int(most / 2 / (2 * pixels_of(image)))
+        raise ValueError(
+            f"replay={rows:,} pictures {image} would take {needed / 1e9:.0f} GB, but there are {most / 1e9:.0f} GB of memory; "
+            f"set it to {fitting:,} or less"
+        )
 
 
 def td_target(
@@ -290,21 +320,6 @@ def td_target(
 ) -> Float[Array, " row"]:
     """y = r + γ V(s'), where terminals have no V but time-outs do."""
     return jax.lax.stop_gradient(reward + discount * jnp.where(terminated, 0.0, next_value))
-
-
-def action_value(net: MLP, obs: Float[Array, "row obs"], action: Float[Array, "row action"]) -> Float[Array, " row"]:
-    """Q(s, a)."""
-    return mlp(net, jnp.concatenate([obs, action], axis=1), jax.nn.relu)[:, 0]
-
-
-def smaller(critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], action: Float[Array, "row action"]) -> Float[Array, " row"]:
-    """min(Q₁, Q₂)(s, a)."""
-    return jnp.minimum(*(action_value(net, obs, action) for net in critics))
-
-
-def critics_loss(critics: tuple[MLP, ...], obs: Array, action: Array, target: Float[Array, " row"]) -> Float[Array, ""]:
-    """Σ E(Qᵢ(s, a) − y)²."""
-    return sum((jnp.mean((action_value(net, obs, action) - target) ** 2) for net in critics), jnp.zeros(()))
 
 
 def temperature_gradient(log_prob: Float[Array, ""], target_entropy: float) -> Float[Array, ""]:

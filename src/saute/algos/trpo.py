@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from saute.algos.onpolicy import ActorNet, Data, OnPolicy, OnPolicySettings
+from saute.algos.onpolicy import Data, OnPolicy, OnPolicySettings
 from saute.learn.agent import Metrics
 from saute.learn.constraint import Constraint, Free
+from saute.learn.nets import ActorNet
 from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
 __all__ = ["surrogates", "trpo"]

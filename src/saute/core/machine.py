@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["cores"]
+__all__ = ["cores", "memory"]
 
 
 def cores() -> int:
-    """How many processor cores this process may use; all of them, if the system does not say."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable is not None else os.cpu_count() or 1
+    """As many processor cores as this process may use, where the system tells, else all."""
+    tells = getattr(os, "sched_getaffinity", None)
+    return len(tells(0)) if tells is not None else os.cpu_count() or 1
+
+
+def memory() -> float:
+    """Bytes of memory that the machine has, where the system tells, else infinitely many."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")

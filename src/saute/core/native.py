@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from saute import budget as B
 from saute.core.observation import augmented_space
@@ -64,12 +64,17 @@ class SauteEnv:
         return self.env.horizon
 
     @property
+    def image(self) -> tuple[int, int, int] | None:
+        """The picture that observations begin with, if they do."""
+        return getattr(self.env, "image", None)
+
+    @property
     def observation_space(self) -> spaces.Box:
         space = self.env.observation_space
         return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
 
     @property
-    def action_space(self) -> spaces.Box:
+    def action_space(self) -> spaces.Space[Any]:
         return self.env.action_space
 
     def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
@@ -86,7 +91,7 @@ class SauteEnv:
         remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)
         return begun(state, remaining, obs.dtype), self._observe(obs, remaining)
 
-    def step(self, state: Sauted, action: Float[Array, " action"], key: PRNGKeyArray) -> Step:
+    def step(self, state: Sauted, action: Shaped[Array, "*action"], key: PRNGKeyArray) -> Step:
         step = self.env.step(state.state, action, key)
         if jnp.shape(step.cost) != self.options.budget_shape:
             expected = self.options.budget_shape

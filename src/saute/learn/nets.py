@@ -13,10 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from saute.learn.pictures import Filters, Image, check_image, encoded, encoded_size, init_filters, pixels_of
+
 __all__ = [
     "Categorical",
     "Gaussian",
     "Layer",
+    "MultiCategorical",
     "Net",
     "Normaliser",
     "SquashedGaussian",
@@ -35,33 +38,45 @@ class Layer(NamedTuple):
     bias: Float[Array, " outputs"]
 
 
-MLP = tuple[Layer, ...]
+MLP = tuple[Filters | Layer, ...]
+"""Layers, after those of the encoder if the inputs begin with a picture."""
 Dist: TypeAlias = PyTree
 """What a policy makes of an observation, and draws from: means and log σ, or the logarithms of probabilities."""
+PICTURE = 0x91C
+"""Which key the encoder is drawn with: a number that no layer has."""
 LOG_STD = (-20.0, 2.0)
 """Bounds of log σ of a squashed policy."""
 
 
-def init_mlp(key: PRNGKeyArray, sizes: Sequence[int]) -> MLP:
-    """Weights by Glorot & Bengio 2010, W ~ U(±√(6/(in + out))), zero biases."""
+def init_mlp(key: PRNGKeyArray, sizes: Sequence[int], image: Image = None) -> MLP:
+    """Weights by Glorot & Bengio 2010, W ~ U(±√(6/(in + out))), zero biases; inputs may begin with a picture."""
     keys = jax.random.split(key, len(sizes) - 1)
+    sizes = (encoded_size(sizes[0], image), *sizes[1:])
 
     def layer(key: PRNGKeyArray, inputs: int, outputs: int) -> Layer:
         extent = math.sqrt(6.0 / (inputs + outputs))
         return Layer(jax.random.uniform(key, (inputs, outputs), minval=-extent, maxval=extent), jnp.zeros(outputs))
 
-    return tuple(layer(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
+    layers = tuple(layer(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
+    return (*init_filters(jax.random.fold_in(key, PICTURE), image), *layers)
 
 
 def mlp(
-    net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh
+    net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh, image: Image = None
 ) -> Float[Array, "*batch out"]:
     """The network's output; the activation stands between the layers."""
     # One matrix of all rows, which XLA multiplies a quarter faster than a stack of matrices.
-    rows = x.reshape(-1, x.shape[-1])
+    filters, net = _parts(net)
+    rows = encoded(filters, x.reshape(-1, x.shape[-1]), image)
     for layer in net[:-1]:
         rows = activation(rows @ layer.weight + layer.bias)
     return (rows @ net[-1].weight + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
+
+
+def _parts(net: MLP) -> tuple[tuple[Filters, ...], tuple[Layer, ...]]:
+    """The encoder's layers, and those after them."""
+    filters = tuple(layer for layer in net if isinstance(layer, Filters))
+    return filters, tuple(layer for layer in net if isinstance(layer, Layer))
 
 
 class Normaliser(NamedTuple):
@@ -73,18 +88,22 @@ class Normaliser(NamedTuple):
     def __call__(self, x: Array) -> Array:
         return (x - self.mean) * self.scale
 
-    def absorbed(self, net: MLP) -> MLP:
-        """The net that gives for x what the given one gives for (x − mean) · scale."""
-        first = net[0]
-        weight = self.scale[:, None] * first.weight
-        return (Layer(weight, first.bias - self.mean @ weight), *net[1:])
+    def absorbed(self, net: MLP, image: Image = None) -> MLP:
+        """The net that gives for x what the given one gives for (x − mean) · scale; that of pixels must be x itself."""
+        filters, (first, *others) = _parts(net)
+        mean, scale = self.mean[pixels_of(image) :], self.scale[pixels_of(image) :]
+        features = len(first.weight) - len(mean)
+        weight = scale[:, None] * first.weight[features:]
+        absorbed = Layer(jnp.concatenate([first.weight[:features], weight]), first.bias - mean @ weight)
+        return (*filters, absorbed, *others)
 
 
-def normaliser(x: Float[Array, "... inputs"], untouched: int = 0) -> Normaliser:
-    """Mean 0 and deviation 1 for each input that varies in the sample; the last `untouched` ones stay as they are."""
+def normaliser(x: Float[Array, "... inputs"], untouched: int = 0, image: Image = None) -> Normaliser:
+    """Mean 0 and deviation 1 for each input that varies in the sample; pixels and the last `untouched` stay as they are."""
     rows = x.reshape(-1, x.shape[-1])
     mean, deviation = rows.mean(0), rows.std(0)
-    kept = jnp.arange(x.shape[-1]) >= x.shape[-1] - untouched
+    place = jnp.arange(x.shape[-1])
+    kept = (place >= x.shape[-1] - untouched) | (place < pixels_of(image))
     scale = jnp.where(deviation > 1e-3, 1.0 / jnp.maximum(deviation, 1e-3), 1.0)
     return Normaliser(jnp.where(kept, 0.0, mean), jnp.where(kept, 1.0, scale))
 
@@ -112,19 +131,19 @@ class Gaussian(Memoryless):
     observations: int
     actions: int
     hidden: tuple[int, ...] = (64, 64)
+    image: Image = None
 
     def init(self, key: PRNGKeyArray) -> GaussianParameters:
-        return GaussianParameters(
-            init_mlp(key, (self.observations, *self.hidden, self.actions)), jnp.full(self.actions, -0.5, float)
-        )
+        sizes = (self.observations, *self.hidden, self.actions)
+        return GaussianParameters(init_mlp(key, sizes, self.image), jnp.full(self.actions, -0.5, float))
 
     def distribution(self, parameters: GaussianParameters, obs: Array) -> tuple[Array, Array]:
         """What `sample`, `log_prob` and `divergence` work on: means and log σ."""
-        mean = mlp(parameters.mean, obs)
+        mean = mlp(parameters.mean, obs, image=self.image)
         return mean, jnp.broadcast_to(parameters.log_std, mean.shape)
 
     def absorb(self, parameters: GaussianParameters, inputs: Normaliser) -> GaussianParameters:
-        return parameters._replace(mean=inputs.absorbed(parameters.mean))
+        return parameters._replace(mean=inputs.absorbed(parameters.mean, self.image))
 
     def mode(self, dist: Dist) -> Array:
         return dist[0]
@@ -153,15 +172,18 @@ class Categorical(Memoryless):
     observations: int
     actions: int
     hidden: tuple[int, ...] = (64, 64)
+    image: Image = None
+    relu: bool = False
+    """Whether the net has rectifiers, as those of soft actor-critic, instead of tanh."""
 
     def init(self, key: PRNGKeyArray) -> MLP:
-        return init_mlp(key, (self.observations, *self.hidden, self.actions))
+        return init_mlp(key, (self.observations, *self.hidden, self.actions), self.image)
 
     def distribution(self, parameters: MLP, obs: Array) -> Array:
-        return jax.nn.log_softmax(mlp(parameters, obs))
+        return jax.nn.log_softmax(mlp(parameters, obs, jax.nn.relu if self.relu else jnp.tanh, self.image))
 
     def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
-        return inputs.absorbed(parameters)
+        return inputs.absorbed(parameters, self.image)
 
     def mode(self, dist: Dist) -> Array:
         return jnp.argmax(dist, axis=-1)
@@ -177,6 +199,49 @@ class Categorical(Memoryless):
 
 
 @dataclasses.dataclass(frozen=True)
+class MultiCategorical(Memoryless):
+    """Several discrete actions at once, each drawn by itself: π(a|s) = Π πᵢ(aᵢ|s), πᵢ the softmax of its own logits."""
+
+    observations: int
+    choices: tuple[int, ...]
+    """How many values each of the actions has."""
+    hidden: tuple[int, ...] = (64, 64)
+    image: Image = None
+
+    def init(self, key: PRNGKeyArray) -> MLP:
+        return init_mlp(key, (self.observations, *self.hidden, sum(self.choices)), self.image)
+
+    def distribution(self, parameters: MLP, obs: Array) -> Array:
+        """The log πᵢ of all actions, one after the other."""
+        logits = self.split(mlp(parameters, obs, image=self.image))
+        return jnp.concatenate([jax.nn.log_softmax(own) for own in logits], axis=-1)
+
+    def split(self, dist: Dist) -> list[Array]:
+        """Those of each action."""
+        return jnp.split(dist, np.cumsum(self.choices)[:-1], axis=-1)
+
+    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
+        return inputs.absorbed(parameters, self.image)
+
+    def mode(self, dist: Dist) -> Array:
+        return jnp.stack([jnp.argmax(own, axis=-1) for own in self.split(dist)], axis=-1)
+
+    def sample(self, dist: Dist, key: PRNGKeyArray) -> Array:
+        keys = jax.random.split(key, len(self.choices))
+        drawn = [jax.random.categorical(k, own) for k, own in zip(keys, self.split(dist), strict=True)]
+        return jnp.stack(drawn, axis=-1)
+
+    def log_prob(self, dist: Dist, action: Array) -> Array:
+        """log π(a|s) = Σ log πᵢ(aᵢ|s)."""
+        firsts = np.cumsum((0, *self.choices[:-1]))
+        return jnp.take_along_axis(dist, action.astype(int) + firsts, axis=-1).sum(axis=-1)
+
+    def divergence(self, old: Dist, new: Dist) -> Array:
+        """KL(old ‖ new) = Σ KL(oldᵢ ‖ newᵢ)."""
+        return jnp.sum(jnp.exp(old) * (old - new), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
 class SquashedGaussian(Memoryless):
     """a = centre + half · tanh(u), u ~ N(μ(s), diag σ(s)²); one net gives μ and log σ, which is kept in [−20, 2]."""
 
@@ -184,17 +249,18 @@ class SquashedGaussian(Memoryless):
     low: tuple[float, ...]
     high: tuple[float, ...]
     hidden: tuple[int, ...] = (256, 256)
+    image: Image = None
 
     @property
     def actions(self) -> int:
         return len(self.low)
 
     def init(self, key: PRNGKeyArray) -> MLP:
-        return init_mlp(key, (self.observations, *self.hidden, 2 * self.actions))
+        return init_mlp(key, (self.observations, *self.hidden, 2 * self.actions), self.image)
 
     def distribution(self, parameters: MLP, obs: Array) -> tuple[Array, Array]:
         """What `mode`, `sample` and `log_prob` work on: means and log σ before squashing."""
-        mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu), 2, axis=-1)
+        mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu, self.image), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD)
 
     def mode(self, dist: Dist) -> Array:
@@ -223,32 +289,47 @@ class SquashedGaussian(Memoryless):
         return (high + low) / 2 + (high - low) / 2 * unit
 
 
-Net = Gaussian | Categorical | SquashedGaussian
+ActorNet = Gaussian | Categorical | MultiCategorical
+"""Policies of learners that learn from whole epochs."""
+Net = ActorNet | SquashedGaussian
 
 
 def policy_for(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], hidden: tuple[int, ...] = (64, 64)
-) -> Gaussian | Categorical:
-    """The policy that fits the spaces: Gaussian for a vector of actions, categorical for a discrete one."""
-    if not isinstance(observation_space, spaces.Box) or len(observation_space.shape) != 1:
-        raise ValueError(f"observations {observation_space} are not a vector; flatten them with FlattenObservation first")
-    size = observation_space.shape[0]
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    hidden: tuple[int, ...] = (64, 64),
+    image: Image = None,
+) -> ActorNet:
+    """The policy that fits the spaces: Gaussian for a vector of actions, categorical for a discrete one or for several."""
+    size = vector_size(observation_space, image)
     if isinstance(action_space, spaces.Discrete):
-        return Categorical(size, int(action_space.n), hidden)
+        return Categorical(size, int(action_space.n), hidden, image)
+    if isinstance(action_space, spaces.MultiDiscrete) and len(action_space.shape) == 1:
+        return MultiCategorical(size, tuple(map(int, action_space.nvec)), hidden, image)
     if isinstance(action_space, spaces.Box) and len(action_space.shape) == 1:
-        return Gaussian(size, int(np.prod(action_space.shape)), hidden)
+        return Gaussian(size, int(np.prod(action_space.shape)), hidden, image)
     raise ValueError(f"actions {action_space} are neither a vector nor discrete; wrap the environment to make them so")
 
 
 def squashed_for(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], hidden: tuple[int, ...] = (256, 256)
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    hidden: tuple[int, ...] = (256, 256),
+    image: Image = None,
 ) -> SquashedGaussian:
     """The squashed policy that fits the spaces: vectors, the actions bounded."""
-    if not isinstance(observation_space, spaces.Box) or len(observation_space.shape) != 1:
-        raise ValueError(f"observations {observation_space} are not a vector; flatten them with FlattenObservation first")
+    size = vector_size(observation_space, image)
     if not isinstance(action_space, spaces.Box) or len(action_space.shape) != 1:
-        raise ValueError(f"actions {action_space} are not a vector; soft actor-critic needs continuous ones, use ppo or trpo")
+        raise ValueError(f"actions {action_space} are not a vector; this learner needs continuous ones, use ppo or trpo")
     if not (np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all()):
         raise ValueError(f"actions {action_space} are unbounded; bound them with RescaleAction first")
     low, high = (tuple(map(float, end)) for end in (action_space.low, action_space.high))
-    return SquashedGaussian(observation_space.shape[0], low, high, hidden)
+    return SquashedGaussian(size, low, high, hidden, image)
+
+
+def vector_size(observation_space: spaces.Space[Any], image: Image) -> int:
+    """How many observations there are, if they are a vector, which may begin with a picture."""
+    if not isinstance(observation_space, spaces.Box) or len(observation_space.shape) != 1:
+        raise ValueError(f"observations {observation_space} are not a vector; flatten them with FlattenObservation first")
+    check_image(image, observation_space.shape[0])
+    return observation_space.shape[0]

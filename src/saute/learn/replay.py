@@ -6,25 +6,34 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 from numpy.typing import ArrayLike
 
 from saute import budget as B
 from saute.core.options import Options
 from saute.core.protocol import Transition
+from saute.learn.pictures import Image, pixels_of
 
 __all__ = ["Batch", "Replay", "Rows", "add", "create", "observed", "relabel_half", "row_like", "sample", "sauted", "stored"]
+
+
+class Pictured(NamedTuple):
+    """Observations that begin with a picture, whose pixels take one byte each."""
+
+    pixels: UInt8[Array, "*row pixel"]
+    others: Float[Array, "*row other"]
 
 
 class Rows(NamedTuple):
     """Transitions of the bare environment, and separately the remaining budgets before and after them (w, w')."""
 
-    obs: Float[Array, "row obs"]
+    obs: PyTree[Shaped[Array, "row ..."]]
+    """Numbers in one array, or `Pictured`."""
     remaining: Float[Array, "row ..."]
-    action: Float[Array, "row action"]
+    action: Shaped[Array, "row ..."]
     task_reward: Float[Array, " row"]
     cost: Float[Array, "row ..."]
-    next_obs: Float[Array, "row obs"]
+    next_obs: PyTree[Shaped[Array, "row ..."]]
     next_remaining: Float[Array, "row ..."]
     terminated: Bool[Array, " row"]
 
@@ -33,7 +42,7 @@ class Batch(NamedTuple):
     """Transitions as a learner sees them: augmented observations and the shaped reward."""
 
     obs: Float[Array, "row sauted"]
-    action: Float[Array, "row action"]
+    action: Shaped[Array, "row ..."]
     reward: Float[Array, " row"]
     cost: Float[Array, "row ..."]
     next_obs: Float[Array, "row sauted"]
@@ -52,24 +61,39 @@ class Replay(NamedTuple):
         return jax.tree.leaves(self.rows)[0].shape[0]
 
 
-def row_like(observations: int, actions: int, options: Options | None) -> Rows:
-    """One row of zeros, for observations of the bare environment."""
-    obs, scalar = jnp.zeros(observations), jnp.zeros(())
+def row_like(observations: int, action: Shaped[Array, "*action"], options: Options | None, image: Image = None) -> Rows:
+    """One empty row, for observations of the bare environment, and actions like this one."""
+    obs, scalar = packed(jnp.zeros(observations), image), jnp.zeros(())
     cost = scalar if options is None else jnp.zeros(options.budget_shape)
     remaining = jnp.zeros(0) if options is None else cost
-    return Rows(obs, remaining, jnp.zeros(actions), scalar, cost, obs, remaining, jnp.zeros((), bool))
+    return Rows(obs, remaining, action, scalar, cost, obs, remaining, jnp.zeros((), bool))
 
 
-def stored(moved: Transition, action: Float[Array, "row action"], options: Options | None) -> Rows:
-    """A step in the form of the replay: observations without z, and the reward before shaping."""
+def packed(obs: Float[Array, "*row obs"], image: Image) -> Float[Array, "*row obs"] | Pictured:
+    """As the replay keeps observations: those that begin with a picture have its pixels as whole numbers from 0 to 255."""
+    if image is None:
+        return obs
+    pixels = jnp.clip(jnp.round(obs[..., : pixels_of(image)]), 0, 255).astype(jnp.uint8)
+    return Pictured(pixels, obs[..., pixels_of(image) :])
+
+
+def unpacked(obs: Float[Array, "*row obs"] | Pictured) -> Float[Array, "*row obs"]:
+    """As nets take them."""
+    if not isinstance(obs, Pictured):
+        return obs
+    return jnp.concatenate([obs.pixels.astype(obs.others.dtype), obs.others], axis=-1)
+
+
+def stored(moved: Transition, action: Shaped[Array, "row ..."], options: Options | None, image: Image = None) -> Rows:
+    """A step as the replay keeps it: without z in the observations, and with the reward before shaping."""
     bare = slice(None) if options is None or not options.augment else slice(-options.constraints)
     return Rows(
-        obs=moved.obs[:, bare],
+        obs=packed(moved.obs[:, bare], image),
         remaining=moved.remaining,
         action=action,
         task_reward=moved.task_reward,
         cost=moved.cost,
-        next_obs=moved.next_obs[:, bare],
+        next_obs=packed(moved.next_obs[:, bare], image),
         next_remaining=moved.next_remaining,
         terminated=moved.terminated,
     )
@@ -125,14 +149,15 @@ def observed(obs: Float[Array, "row obs"], remaining: Float[Array, "row ..."], o
 def sauted(rows: Rows, options: Options | None) -> Batch:
     """The batch of a sautéed environment: z = w/d_ref observed, r̃ = r if w' ≥ 0 else n; without options, of a bare one."""
     if options is None:
-        return Batch(rows.obs, rows.action, rows.task_reward, rows.cost, rows.next_obs, rows.terminated)
+        seen = unpacked(rows.obs), unpacked(rows.next_obs)
+        return Batch(seen[0], rows.action, rows.task_reward, rows.cost, seen[1], rows.terminated)
     is_safe = B.safe(rows.next_remaining).reshape(len(rows.terminated), -1).all(axis=1)
 
     return Batch(
-        obs=observed(rows.obs, rows.remaining, options),
+        obs=observed(unpacked(rows.obs), rows.remaining, options),
         action=rows.action,
         reward=B.shape(rows.task_reward, is_safe, options.unsafe_reward) if options.shape else rows.task_reward,
         cost=rows.cost,
-        next_obs=observed(rows.next_obs, rows.next_remaining, options),
+        next_obs=observed(unpacked(rows.next_obs), rows.next_remaining, options),
         terminated=rows.terminated | ~is_safe if options.terminate else rows.terminated,
     )

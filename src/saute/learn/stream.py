@@ -108,7 +108,12 @@ def advance_on_host(
 
 
 def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[Any, "env ..."]:
-    """The action that the environment is given: within its bounds; what learners store is what they chose."""
+    """The action that the environment is given: within its bounds, discrete ones counted from the space's `start`.
+
+    What learners store is what they chose.
+    """
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return action + space.start.astype(action.dtype) if np.any(space.start) else action
     if not isinstance(space, spaces.Box):
         return action
     clip = np.clip if isinstance(action, np.ndarray) else jnp.clip

@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike
 
 from saute import budget as B
 from saute.core.protocol import Spec
-from saute.learn.nets import Net, SquashedGaussian, policy_for, squashed_for
+from saute.learn.nets import Categorical, Net, SquashedGaussian, policy_for, squashed_for
+from saute.learn.pictures import pixels_of
 from saute.learn.planner import Planner, planner_of
+from saute.learn.soft import weighing
 from saute.runs.checkpoint import CheckpointError, load, restore, save
 from saute.runs.pretrained import located
 
@@ -30,7 +32,8 @@ class Policy:
     """A policy for the observations of the bare environment; a sautéed one also takes the remaining budget.
 
     `policy(obs, remaining=12.5)` acts deterministically on one observation (d,) or on many (N, d), with one remaining budget
-    or one each; `key` makes it draw from its distribution instead.
+    or one each; `key` makes it draw from its distribution instead. If all that the environment observes is a picture, it may be
+    given as such, (H, W, C) or (N, H, W, C).
     """
 
     net: Net | Planner
@@ -39,15 +42,21 @@ class Policy:
     action_high: np.ndarray | None
     reference: np.ndarray | None
     """Reference budgets of the constraints, or None for a policy that does not observe its budget."""
+    start: np.ndarray | int = 0
+    """What discrete actions are counted from."""
 
     def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: PRNGKeyArray | None = None) -> np.ndarray:
         action = np.asarray(_act(self.net, self.parameters, self._augmented(obs, remaining), key))
-        return action if self.action_low is None else np.clip(action, self.action_low, self.action_high)
+        if self.action_low is None:
+            return action + np.asarray(self.start, action.dtype)
+        return np.clip(action, self.action_low, self.action_high)
 
     def _augmented(self, obs: ArrayLike, remaining: ArrayLike | None) -> np.ndarray:
         obs = np.asarray(obs, np.float32)
         extra = 0 if self.reference is None else len(self.reference)
-        size = self.net.observations - extra
+        size, image = self.net.observations - extra, _image(self.net)
+        if size == pixels_of(image) and obs.shape[-3:] == image:
+            obs = obs.reshape(*obs.shape[:-3], size)
         if obs.ndim not in (1, 2) or obs.shape[-1] != size:
             raise ValueError(f"observation has shape {obs.shape}, expected ({size},) or (N, {size}) of the bare environment")
         if self.reference is None:
@@ -119,7 +128,24 @@ def policy_description(spec: Spec, net: Net | Planner, epochs: int) -> dict[str,
         "low": actions.low.tolist() if isinstance(actions, spaces.Box) else None,
         "high": actions.high.tolist() if isinstance(actions, spaces.Box) else None,
         "reference": np.atleast_1d(options.reference).tolist() if options is not None and options.augment else None,
+        **_peculiar(spec, net),
     }
+
+
+def _peculiar(spec: Spec, net: Net | Planner) -> dict[str, Any]:
+    """What only some policies have."""
+    actions, relu = spec.action_space, isinstance(net, Categorical) and net.relu
+    start = actions.start if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return {
+        **({"choices": actions.nvec.tolist()} if isinstance(actions, spaces.MultiDiscrete) else {}),
+        **({"start": np.asarray(start).tolist()} if np.any(start) else {}),
+        **({"image": list(spec.image)} if spec.image is not None else {}),
+        **({"relu": True} if relu else {}),
+    }
+
+
+def _image(net: Net | Planner) -> tuple[int, int, int] | None:
+    return None if isinstance(net, Planner) else net.image
 
 
 def save_policies(path: pathlib.Path, policies: list[PyTree], description: dict[str, Any]) -> None:
@@ -147,16 +173,25 @@ def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:
     seeds = sorted({int(name.split("'")[1]) for name in arrays})
     empty = {str(seed): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for seed in seeds}
     stored = restore(empty, arrays, file)
-    return {seed: Policy(net, stored[str(seed)], low, high, reference) for seed in seeds}
+    start = np.asarray(meta.get("start", 0))
+    return {seed: Policy(net, stored[str(seed)], low, high, reference, start) for seed in seeds}
 
 
 def _net(meta: dict[str, Any], low: np.ndarray | None, high: np.ndarray | None) -> Net | Planner:
     if "planner" in meta:
         return planner_of(meta["planner"])
     observations = spaces.Box(-np.inf, np.inf, (meta["observations"],), np.float32)
-    discrete = low is None or high is None
-    actions = spaces.Discrete(meta["discrete"]) if discrete else spaces.Box(low, high, dtype=np.float32)  # type: ignore[arg-type]
-    return (squashed_for if meta["squashed"] else policy_for)(observations, actions, tuple(meta["hidden"]))
+    actions: spaces.Space[Any]
+    if "choices" in meta:
+        actions = spaces.MultiDiscrete(meta["choices"])
+    elif low is None or high is None:
+        actions = spaces.Discrete(meta["discrete"])
+    else:
+        actions = spaces.Box(low, high, dtype=np.float32)
+    image = tuple(meta["image"]) if "image" in meta else None
+    if meta.get("relu"):
+        return weighing(observations, actions, tuple(meta["hidden"]), image).policy
+    return (squashed_for if meta["squashed"] else policy_for)(observations, actions, tuple(meta["hidden"]), image)
 
 
 @functools.partial(jax.jit, static_argnums=0)
