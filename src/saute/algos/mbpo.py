@@ -98,7 +98,7 @@ class Mbpo:
         ensemble = Ensemble(
             actor.policy.observations if learned else actor.bare_observations,
             actor.policy.actions,
-            () if options is None else options.budget_shape,
+            spec.cost_shape,
             self.known,
             learned,
             self.settings.model,

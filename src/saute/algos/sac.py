@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saute import budget as B
 from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
-from saute.learn.agent import Acted, Metrics, unchanged
-from saute.learn.constraint import Constraint, Free
+from saute.learn.agent import Acted, Metrics, named, unchanged
+from saute.learn.constraint import Constraint, Free, check_limits
 from saute.learn.nets import MLP, SquashedGaussian, init_mlp, mlp, squashed_for
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
 
@@ -90,19 +90,20 @@ class Sac:
             raise ValueError("relabel=True redraws remaining budgets, but the environment has none; sauté it first")
         if self.settings.relabel and options is not None and options.terminate:
             raise ValueError("relabel=True needs what follows a violation, which terminate=True hides; use one of them")
-        unit = 1.0
+        check_limits(self.name, constraint.limit, spec.cost_shape)
+        unit: float | tuple[float, ...] = 1.0
         if constraint.limit is not None:
-            if options is not None and options.several:
-                raise ValueError("sac holds one cost below its limit, but the environment has several; sauté them instead")
+            limits = constraint.limit if isinstance(constraint.limit, Sequence) else (constraint.limit,)
             if spec.horizon is None:
                 raise ValueError(
-                    f"a limit of {constraint.limit:g} per episode needs the length T of an episode; register the environment "
-                    "with max_episode_steps=T"
+                    f"a limit of {' and '.join(f'{one:g}' for one in limits)} per episode needs the length T of an episode; "
+                    "register the environment with max_episode_steps=T"
                 )
-            unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
-            constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
+            units = tuple(B.rescale(one, self.settings.cost_discount, spec.horizon) for one in limits)
+            unit, one = (units, (1.0,) * len(units)) if isinstance(constraint.limit, Sequence) else (units[0], 1.0)
+            constraint = dataclasses.replace(constraint, limit=one)  # type: ignore[type-var]
         policy = squashed_for(spec.observation_space, spec.action_space, self.settings.hidden)
-        return SacAgent(self.settings, constraint, policy, options, unit)
+        return SacAgent(self.settings, constraint, policy, options, unit, spec.cost_shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +115,9 @@ class SacAgent:
     """Of the discounted cost in units of `unit_cost`, so that its limit is 1."""
     policy: SquashedGaussian
     options: Options | None
-    unit_cost: float = 1.0
-    """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T)."""
+    unit_cost: float | tuple[float, ...] = 1.0
+    """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T); one for each of several constraints."""
+    cost_shape: tuple[int, ...] = ()
 
     prepare = begin = learn = staticmethod(unchanged)
 
@@ -123,13 +125,20 @@ class SacAgent:
     def constrained(self) -> bool:
         return self.constraint.limit is not None
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several constraints, so that the cost critics are stacked along the first axis."""
+        return isinstance(self.constraint.limit, Sequence)
+
     def init(self, key: PRNGKeyArray) -> SacState:
         settings = self.settings
         policy_key, *critic_keys, cost_key = jax.random.split(key, 4)
         sizes = (self.policy.observations + self.policy.actions, *settings.hidden, 1)
         policy = self.policy.init(policy_key)
         first, second = (init_mlp(k, sizes) for k in critic_keys)
-        cost_critic = init_mlp(cost_key, sizes) if self.constrained else ()
+        cost_critic: PyTree = init_mlp(cost_key, sizes) if self.constrained and not self.several else ()
+        if self.several:
+            cost_critic = jax.vmap(lambda k: init_mlp(k, sizes))(jax.random.split(cost_key, *self.cost_shape))
         log_temperature = jnp.zeros(())
         adam = optax.adam(settings.rate)
         return SacState(
@@ -144,7 +153,9 @@ class SacAgent:
             cost_critic_optimiser=adam.init(cost_critic),
             temperature_optimiser=optax.adam(settings.temperature_rate).init(log_temperature),
             constraint=self.constraint.init(),
-            replay=create(row_like(self.bare_observations, self.policy.actions, self.options), settings.replay),
+            replay=create(
+                row_like(self.bare_observations, self.policy.actions, self.options, self.cost_shape), settings.replay
+            ),
             steps=jnp.zeros((), jnp.int32),
         )
 
@@ -231,7 +242,7 @@ class SacAgent:
             state.log_temperature,
         )
         metrics = {"critic_loss": critic_loss, "value": value, "entropy": -log_prob}
-        metrics |= {"temperature": jnp.exp(state.log_temperature), "multiplier": β}
+        metrics |= {"temperature": jnp.exp(state.log_temperature), **named("multiplier", β)}
         return state._replace(
             policy=policy,
             critics=critics,
@@ -244,10 +255,10 @@ class SacAgent:
             cost_critic_optimiser=cost_optimiser,
             temperature_optimiser=temperature_optimiser,
             constraint=constraint,
-        ), metrics | ({"cost_value": cost_value} if self.constrained else {})
+        ), metrics | (named("cost_value", cost_value) if self.constrained else {})
 
     def _critics(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
-        """The loss of the critics, then these and the cost critic, each after one step and with its optimiser."""
+        """The loss of the critics, then these and the cost critics, each after one step and with its optimiser."""
         settings, adam, scale = self.settings, optax.adam(self.settings.rate), self.settings.value_scale
         α = jnp.exp(state.log_temperature)
         next_action, next_log_prob = self.draw(state.policy, batch.next_obs, key)
@@ -257,26 +268,38 @@ class SacAgent:
         critics, optimiser = _step(adam, gradient, state.critics_optimiser, state.critics)
         if not self.constrained:
             return loss, critics, optimiser, state.cost_critic, state.cost_critic_optimiser
-        next_cost = action_value(state.target_cost_critic, batch.next_obs, next_action)
-        cost_target = td_target(batch.cost / self.unit_cost, batch.terminated, next_cost, settings.cost_discount)
-        gradient = jax.grad(critics_loss)((state.cost_critic,), batch.obs, batch.action, cost_target)[0]
+
+        def cost_gradient(critic: PyTree, target_critic: PyTree, cost: Array) -> PyTree:
+            next_cost = action_value(target_critic, batch.next_obs, next_action)
+            cost_target = td_target(cost, batch.terminated, next_cost, settings.cost_discount)
+            return jax.grad(critics_loss)((critic,), batch.obs, batch.action, cost_target)[0]
+
+        each = jax.vmap(cost_gradient, in_axes=(0, 0, -1)) if self.several else cost_gradient
+        gradient = each(state.cost_critic, state.target_cost_critic, batch.cost / jnp.asarray(self.unit_cost))
         return loss, critics, optimiser, *_step(adam, gradient, state.cost_critic_optimiser, state.cost_critic)
 
     def _policy_loss(
         self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
     ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
-        """parameters ↦ E α log π − min Q + β Q_c, where the multiplier β holds Q_c ≤ 1; and what it is made of."""
+        """parameters ↦ E α log π − min Q + Σ β Q_c, where each multiplier β holds its Q_c ≤ 1; and what it is made of."""
 
         def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
             action, log_prob = self.draw(parameters, batch.obs, key)
             value = self.settings.value_scale * smaller(critics, batch.obs, action)
-            cost_value = action_value(cost_critic, batch.obs, action) if self.constrained else jnp.zeros_like(value)
-            seen, known = jax.lax.stop_gradient(cost_value), jnp.ones(cost_value.shape, bool)
+            cost_value = self._cost_value(cost_critic, batch.obs, action) if self.constrained else jnp.zeros_like(value)
+            seen, known = jax.lax.stop_gradient(cost_value), jnp.ones(value.shape, bool)
             constraint, β = self.constraint.update(state.constraint, seen, known)
-            total = jnp.mean(jnp.exp(state.log_temperature) * log_prob - value + β * cost_value)
-            return total, (constraint, β, log_prob.mean(), value.mean(), cost_value.mean())
+            penalty = cost_value @ β if self.several else β * cost_value
+            total = jnp.mean(jnp.exp(state.log_temperature) * log_prob - value + penalty)
+            return total, (constraint, β, log_prob.mean(), value.mean(), cost_value.mean(0))
 
         return loss
+
+    def _cost_value(self, critic: PyTree, obs: Array, action: Array) -> Float[Array, "row ..."]:
+        """Q_c(s, a), with a last axis for several constraints."""
+        if not self.several:
+            return action_value(critic, obs, action)
+        return jax.vmap(action_value, in_axes=(0, None, None), out_axes=-1)(critic, obs, action)
 
     def draw(self, parameters: MLP, obs: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         """Actions in (−1, 1) and log π of them."""

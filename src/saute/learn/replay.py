@@ -52,10 +52,10 @@ class Replay(NamedTuple):
         return jax.tree.leaves(self.rows)[0].shape[0]
 
 
-def row_like(observations: int, actions: int, options: Options | None) -> Rows:
-    """One empty row, for observations of the bare environment."""
+def row_like(observations: int, actions: int, options: Options | None, cost_shape: tuple[int, ...] = ()) -> Rows:
+    """One empty row, for observations of the bare environment; sautéed, it has a budget for each cost."""
     obs, scalar = jnp.zeros(observations), jnp.zeros(())
-    cost = scalar if options is None else jnp.zeros(options.budget_shape)
+    cost = jnp.zeros(cost_shape if options is None else options.budget_shape)
     remaining = jnp.zeros(0) if options is None else cost
     return Rows(obs, remaining, jnp.zeros(actions), scalar, cost, obs, remaining, jnp.zeros((), bool))
 
