@@ -19,7 +19,7 @@ from saute.algos.trpo import trpo
 from saute.core.names import nearest
 from saute.core.native import SauteEnv
 from saute.core.native import saute as sauted
-from saute.core.options import Options, options, uniform
+from saute.core.options import BudgetLike, Options, options, uniform
 from saute.core.protocol import Env
 from saute.core.vector import SauteVectorWrapper
 from saute.envs import TASKS, is_native, make_task
@@ -89,7 +89,7 @@ def selection_of(config: Config) -> Selection | None:
     return Selection(environment_of(config, "test", config.validation), config.validation, config.validation_every)
 
 
-def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: float | None, discount: float = 1.0) -> Options | None:
+def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: BudgetLike | None, discount: float = 1.0) -> Options | None:
     """The budget that episodes are held against: the one that they carry, or that is asked for, or the limit, or the task's."""
     carried = getattr(env, "options", None)
     if carried is not None:
