@@ -73,10 +73,11 @@ class Certificate:
                 "the bound of each policy is that of its own seed."
             )
         if self.each:
+            own, alone = f"{100 * self.confidence:g} %", f"{100 * self.each[0].confidence:.4g} %"
             notes.append(
-                f"The bounds on P(violation) of the {len(self.each)} constraints are at "
-                f"{100 * self.each[0].confidence:.4g} % each, so that all of a row hold at once at {100 * self.confidence:g} % (Bonferroni); those of any budget are at "
-                f"{100 * self.confidence:g} %, of costs as shares of their budgets, the largest of each episode."
+                f"The bounds on P(violation) of the {len(self.each)} constraints are at {alone} each, so that they hold at "
+                f"once at {own} (Bonferroni); those of any budget are at {own}, and its costs are the largest share of a "
+                "budget that each episode used."
             )
         if any(sample.q99 is None for one in (self, *self.each) for sample in one.seeds):
             strictest = max(one.confidence for one in (self, *self.each))

@@ -176,7 +176,7 @@ def _costs(groups: Groups, budget: Budget | None) -> dict[str, tuple[dict[str, n
     several = {name: by_constraint(pair[1], None if limits is None else len(limits)) for name, pair in _filled(groups).items()}
     if all(one is None for one in several.values()) and not isinstance(budget, Sequence):
         return {
-            "cost": ({name: np.concatenate(as_seeds(pair[1], f"costs of {name}")) for name, pair in groups.items()}, budget)
+            "cost": ({name: np.concatenate(as_seeds(pair[1], f"episode cost of {name}")) for name, pair in groups.items()}, budget)
         }
     counts = {name: 1 if one is None else len(one) for name, one in several.items()}
     count = next(iter(counts.values())) if limits is None else len(limits)
@@ -184,7 +184,7 @@ def _costs(groups: Groups, budget: Budget | None) -> dict[str, tuple[dict[str, n
         raise ValueError(f"budget={budget} and costs of {counts} constraints do not fit; pass one budget per constraint")
     return {
         f"cost {i}": (
-            {name: np.concatenate(as_seeds(one[i], f"costs of {name}")) for name, one in several.items() if one is not None},
+            {name: np.concatenate(as_seeds(one[i], f"episode cost of {name}")) for name, one in several.items() if one is not None},
             None if limits is None else float(limits[i]),
         )
         for i in range(count)
