@@ -134,7 +134,7 @@ def test_json_is_valid_and_complete(costs: Any) -> None:
         ([1.0], {"budget": None}, "budget=None must be"),
         ([1.0], {"budget": True}, "budget=True must be"),
         ([1.0], {"budget": "30"}, "budget='30' must be"),
-        ([1.0, 1.0], {"budget": [3.0, 0.0]}, r"budget=\[3.0, 0.0\] must be positive.*certify constraints one by one"),
+        ([1.0, 1.0], {"budget": [3.0, 0.0]}, r"budget=\[3.0, 0.0\] must be positive.*or one per constraint"),
         ([1.0, 1.0], {"budget": [3.0, math.inf]}, "budget: episode 1 of seed 0 is inf"),
         ([1.0], {"budget": [3.0, 4.0]}, r"budget has \[2\] episodes per seed and costs have \[1\]; pass both of the same"),
         ([[1.0], [2.0]], {"budget": [3.0, 4.0]}, r"budget has \[2\] episodes per seed and costs have \[1, 1\]"),

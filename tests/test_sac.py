@@ -262,7 +262,7 @@ def test_the_replay_has_the_remaining_budgets(replayed: Any) -> None:
         (lambda: sac().agent(Spec(spaces.Discrete(2), ACTION)), "are not a vector"),
         (
             lambda: sac(lagrangian(3.0)).agent(spec_of(saute.saute(TwoCosts(), [1.0, 1.0]))),
-            "sac holds one cost below its limit, but the environment has several",
+            "sac has one limit 3, but a step of the environment has 2 costs; give one limit per cost",
         ),
         (
             lambda: sac(settings=dataclasses.replace(TINY, relabel=True)).agent(

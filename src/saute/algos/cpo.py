@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from saute.algos.onpolicy import Data, OnPolicy, OnPolicySettings
 from saute.algos.trpo import surrogates
 from saute.learn.agent import Metrics
-from saute.learn.constraint import Free
+from saute.learn.constraint import Free, Limit
 from saute.learn.nets import ActorNet
 from saute.learn.trust_region import conjugate_gradient, fisher_product, line_search, shortened
 
-__all__ = ["cpo", "dual"]
+__all__ = ["cpo", "dual", "most_violated"]
 
 
 def dual(q: Array, r: Array, s: Array, c: Array, δ: Array | float) -> tuple[Array, Array, Array]:
@@ -50,21 +50,30 @@ def dual(q: Array, r: Array, s: Array, c: Array, δ: Array | float) -> tuple[Arr
     return jnp.where(unbound, free, λ), jnp.where(unbound, 0.0, ν), case
 
 
-def cpo(limit: float, settings: OnPolicySettings | None = None) -> OnPolicy:
+def most_violated(excess: Float[Array, " constraint"], limit: Float[Array, " constraint"]) -> Int[Array, ""]:
+    """Which constraint has the largest excess relative to its limit, argmax (J_i − d_i)/d_i."""
+    return jnp.argmax(excess / jnp.maximum(limit, 1e-8))
+
+
+def cpo(limit: Limit, settings: OnPolicySettings | None = None) -> OnPolicy:
     """CPO: the trust region step that also keeps the linearised mean cost of an episode below the limit.
 
-    As long as no episode has ended, that cost is not known, and the policy stays as it is.
+    As long as no episode has ended, that cost is not known, and the policy stays as it is. The step is for one constraint: of
+    several limits, `cpo([30.0, 5.0])`, each epoch takes the one that is most violated relative to its limit, or that comes
+    nearest to it if none is; the metric `constraint` says which.
     """
     settings = settings or OnPolicySettings()
+    constraint = Free(limit)
 
     def improve(policy: ActorNet, parameters: PyTree, state: PyTree, data: Data) -> tuple[PyTree, PyTree, Metrics]:
         θ, unravel, surrogate, divergence = surrogates(policy, parameters, data)
         δ = data.target_kl
         before, g = jax.value_and_grad(surrogate)(θ, data.advantage)
-        cost_before, b = jax.value_and_grad(surrogate)(θ, data.cost_advantage)
+        cost_advantage, c, chosen = _chosen(data, constraint.limit)
+        cost_before, b = jax.value_and_grad(surrogate)(θ, cost_advantage)
         product = fisher_product(lambda θ: divergence(θ, first_only=True), θ, settings.damping)
         Hg, Hb = (conjugate_gradient(product, v, settings.cg_iterations) for v in (g, b))
-        q, r, s, c = Hg @ product(Hg), g @ Hb, Hb @ product(Hb), data.excess
+        q, r, s = Hg @ product(Hg), g @ Hb, Hb @ product(Hb)
         λ, ν, case = dual(q, r, s, c, δ)
         recover = -jnp.sqrt(2 * δ / jnp.maximum(s, 1e-12)) * Hb
         step = jnp.where(case == 0, recover, (Hg - ν * Hb) / jnp.maximum(λ, 1e-12))
@@ -73,11 +82,20 @@ def cpo(limit: float, settings: OnPolicySettings | None = None) -> OnPolicy:
 
         def acceptable(θ_new: Array) -> tuple[Array, Array]:
             better = (surrogate(θ_new, data.advantage) >= before) | (case <= 1)
-            cheaper = surrogate(θ_new, data.cost_advantage) - cost_before <= jnp.maximum(-c, 0.0)
+            cheaper = surrogate(θ_new, cost_advantage) - cost_before <= jnp.maximum(-c, 0.0)
             diverged = divergence(θ_new)
             return (diverged <= δ) & better & cheaper & data.known, diverged
 
         θ_new, metrics = line_search(acceptable, θ, step, settings.shrink, settings.tries)
-        return unravel(θ_new), state, {**metrics, "case": jnp.where(data.known, case, jnp.nan)}
+        metrics |= {name: jnp.where(data.known, number, jnp.nan) for name, number in {"case": case, **chosen}.items()}
+        return unravel(θ_new), state, metrics
 
-    return OnPolicy("cpo", settings, Free(limit), improve)
+    return OnPolicy("cpo", settings, constraint, improve)
+
+
+def _chosen(data: Data, limit: Limit | None) -> tuple[Array, Array, Metrics]:
+    """Cost advantage and excess of the constraint that the step is for, and which it is if there are several."""
+    if data.excess.ndim == 0:
+        return data.cost_advantage, data.excess, {}
+    worst = most_violated(data.excess, jnp.asarray(limit, float))
+    return data.cost_advantage[..., worst], data.excess[worst], {"constraint": worst}

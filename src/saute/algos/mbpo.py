@@ -101,7 +101,7 @@ class Mbpo:
         ensemble = Ensemble(
             policy.observations if learned else actor.bare_observations,
             policy.actions,
-            () if options is None else options.budget_shape,
+            spec.cost_shape,
             self.known,
             learned,
             self.settings.model,

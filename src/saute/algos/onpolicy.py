@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,8 +12,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute.core.protocol import Episodes, Spec, Transition
-from saute.learn.agent import Acted, Metrics, unchanged
-from saute.learn.constraint import Constraint, mean, penalise
+from saute.learn.agent import Acted, Metrics, named, unchanged
+from saute.learn.constraint import Constraint, check_limits, mean, penalise
 from saute.learn.nets import MLP, ActorNet, Normaliser, init_mlp, mlp, normaliser, policy_for
 from saute.learn.pictures import Image
 from saute.learn.returns import advantages
@@ -69,10 +69,11 @@ class Data(NamedTuple):
     action: Array
     old: PyTree
     advantage: Float[Array, "minibatch row"]
-    cost_advantage: Float[Array, "minibatch row"]
+    cost_advantage: Float[Array, "minibatch row ..."]
+    """With a last axis for several constraints, like the excess."""
     objective: Float[Array, "minibatch row"]
     """Advantage that is to be maximised: the reward's, less λ times the cost's."""
-    excess: Float[Array, ""]
+    excess: Float[Array, ...]
     """How far the mean cost of an episode is above the limit, per step."""
     known: Bool[Array, ""]
     """Whether that was measured: some episode was counted."""
@@ -90,6 +91,7 @@ class OnPolicyState(NamedTuple):
     policy: PyTree
     value: MLP
     cost_value: MLP
+    """Of several constraints one each, stacked along the first axis."""
     policy_optimiser: PyTree
     value_optimiser: PyTree
     cost_value_optimiser: PyTree
@@ -110,9 +112,7 @@ class OnPolicy:
 
     def agent(self, spec: Spec) -> OnPolicyAgent:
         """The learner for an environment's spaces."""
-        several = spec.options is not None and spec.options.several
-        if several and self.constraint.limit is not None:
-            raise ValueError(f"{self.name} holds one cost below its limit, but the environment has several; sauté them instead")
+        check_limits(self.name, self.constraint.limit, spec.cost_shape)
         budgets = spec.options.constraints if spec.options is not None and spec.options.augment else 0
         policy = policy_for(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
         return OnPolicyAgent(self, policy, budgets)
@@ -133,19 +133,32 @@ class OnPolicyAgent:
     def settings(self) -> OnPolicySettings:
         return self.algorithm.settings
 
+    @property
+    def several(self) -> int | None:
+        """How many constraints there are, if there are several limits."""
+        limit = self.algorithm.constraint.limit
+        return len(limit) if isinstance(limit, Sequence) else None
+
     def init(self, key: PRNGKeyArray) -> OnPolicyState:
         policy_key, value_key, cost_key = jax.random.split(key, 3)
         sizes, image = (self.policy.observations, *self.settings.hidden, 1), self.policy.image
-        parameters = self.policy.init(policy_key)
-        value, cost_value = (init_mlp(one, sizes, image) for one in (value_key, cost_key))
-        adam = optax.adam(self.settings.value_rate)
+        parameters, adam = self.policy.init(policy_key), optax.adam(self.settings.value_rate)
+        value = init_mlp(value_key, sizes, image)
+
+        def of_cost(key: PRNGKeyArray) -> tuple[MLP, PyTree]:
+            net = init_mlp(key, sizes, image)
+            return net, adam.init(net)
+
+        cost_value, cost_optimiser = (
+            of_cost(cost_key) if self.several is None else jax.vmap(of_cost)(jax.random.split(cost_key, self.several))
+        )
         return OnPolicyState(
             policy=parameters,
             value=value,
             cost_value=cost_value,
             policy_optimiser=self.algorithm.init_optimiser(parameters),
             value_optimiser=adam.init(value),
-            cost_value_optimiser=adam.init(cost_value),
+            cost_value_optimiser=cost_optimiser,
             constraint=self.algorithm.constraint.init(),
             normaliser=(),
             epoch=jnp.zeros((), jnp.int32),
@@ -198,12 +211,13 @@ class OnPolicyAgent:
         value, value_optimiser = fit(state.value, state.value_optimiser, obs, target, settings, image)
         cost_value, cost_optimiser = state.cost_value, state.cost_value_optimiser
         if constrained:
-            cost_value, cost_optimiser = fit(cost_value, cost_optimiser, obs, cost_target, settings, image)
+            cost_value, cost_optimiser = self._fit_costs(state, obs, cost_target)
         nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_optimiser)
-        return OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1), {**metrics, "multiplier": multiplier}
+        metrics |= named("multiplier", multiplier)
+        return OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1), metrics
 
     def _estimates(self, state: OnPolicyState, rows: Transition, episodes: Episodes) -> tuple[Array, Array, Array, Array]:
-        """Advantage and value target of the reward, then of the cost; those of the cost are 0 without a constraint."""
+        """Advantage and value target of the reward, then of the cost, or each cost: 0 without a constraint."""
         settings, constraint, image = self.settings, self.algorithm.constraint, self.policy.image
 
         def estimate(net: MLP, signal: Array, discount: float, trace: float) -> tuple[Array, Array]:
@@ -214,15 +228,33 @@ class OnPolicyAgent:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         if constraint.limit is None:
             return advantage, target, jnp.zeros_like(advantage), jnp.zeros_like(advantage)
-        cost_advantage, cost_target = estimate(state.cost_value, rows.cost, settings.cost_discount, settings.cost_trace)
+
+        def of_cost(net: MLP, cost: Array) -> tuple[Array, Array]:
+            return estimate(net, cost, settings.cost_discount, settings.cost_trace)
+
+        if self.several is not None:
+            of_cost = jax.vmap(of_cost, in_axes=(0, -1), out_axes=-1)
+        cost_advantage, cost_target = of_cost(state.cost_value, rows.cost)
         weights = constraint.weights(episodes)
         if weights is not None:
             cost_advantage = cost_advantage * weights
-        return advantage, target, cost_advantage - cost_advantage.mean(), cost_target
+        return advantage, target, cost_advantage - cost_advantage.mean((0, 1)), cost_target
 
-    def _excess(self, episodes: Episodes) -> Float[Array, ""]:
+    def _fit_costs(self, state: OnPolicyState, obs: Array, target: Array) -> tuple[MLP, PyTree]:
+        """The value net of the cost, or of each, after its fit, with its optimiser."""
+        if self.several is None:
+            return fit(state.cost_value, state.cost_value_optimiser, obs, target, self.settings, self.policy.image)
+
+        def fitted(net: MLP, optimiser: PyTree, target: Array) -> tuple[MLP, PyTree]:
+            return fit(net, optimiser, obs, target, self.settings, self.policy.image)
+
+        one = jax.vmap(fitted, in_axes=(0, 0, -1))
+        return one(state.cost_value, state.cost_value_optimiser, target)
+
+    def _excess(self, episodes: Episodes) -> Float[Array, ...]:
         length = mean(episodes.length.astype(jnp.float32), episodes.counted)
-        return (mean(episodes.cost, episodes.counted) - (self.algorithm.constraint.limit or 0.0)) / jnp.maximum(1.0, length)
+        limit = jnp.asarray(self.algorithm.constraint.limit or 0.0, float)
+        return (mean(episodes.cost, episodes.counted) - limit) / jnp.maximum(1.0, length)
 
     def _normalised(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
         return state._replace(normaliser=normaliser(obs, self.budgets, self.policy.image)), {}

@@ -77,7 +77,7 @@ class Pets:
             raise ValueError(f"pets models every observation, which pictures {spec.image} are too many for; use ppo or sac")
         net = squashed_for(spec.observation_space, spec.action_space)
         chosen, bounds = self.settings, (net.low, net.high)
-        models = (chosen.model, chosen.planner, self.known, chosen.learned_budget)
+        models = (chosen.model, chosen.planner, self.known, chosen.learned_budget, spec.cost_shape)
         return PetsAgent(chosen, planner_for(net.observations, bounds, spec.options, *models))
 
 
@@ -94,7 +94,7 @@ class PetsAgent:
         model_key, bootstrap_key = jax.random.split(key)
         ensemble, capacity, options = self.policy.ensemble, self.settings.replay, self.policy.options
         bare = self.policy.observations - (0 if options is None else options.constraints)
-        replay = create(row_like(bare, jnp.zeros(ensemble.actions), options), capacity)
+        replay = create(row_like(bare, jnp.zeros(ensemble.actions), options, ensemble.cost_shape), capacity)
         return PetsState(
             ensemble.init(model_key), ensemble.frequencies(bootstrap_key, capacity), replay, jnp.zeros((), jnp.int32)
         )

@@ -6,7 +6,7 @@ For discrete actions it is that of Christodoulou 2019; the difference between th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +18,8 @@ from saute import budget as B
 from saute.core.machine import memory
 from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
-from saute.learn.agent import Acted, Metrics, unchanged
-from saute.learn.constraint import Constraint, Free
+from saute.learn.agent import Acted, Metrics, named, unchanged
+from saute.learn.constraint import Constraint, Free, check_limits
 from saute.learn.nets import MLP, Categorical, SquashedGaussian
 from saute.learn.pictures import Image, pixels_of
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
@@ -96,20 +96,21 @@ class Sac:
             raise ValueError("relabel=True redraws remaining budgets, but the environment has none; sauté it first")
         if self.settings.relabel and options is not None and options.terminate:
             raise ValueError("relabel=True needs what follows a violation, which terminate=True hides; use one of them")
-        unit = 1.0
+        check_limits(self.name, constraint.limit, spec.cost_shape)
+        unit: float | tuple[float, ...] = 1.0
         if constraint.limit is not None:
-            if options is not None and options.several:
-                raise ValueError("sac holds one cost below its limit, but the environment has several; sauté them instead")
+            limits = constraint.limit if isinstance(constraint.limit, Sequence) else (constraint.limit,)
             if spec.horizon is None:
                 raise ValueError(
-                    f"a limit of {constraint.limit:g} per episode needs the length T of an episode; register the environment "
-                    "with max_episode_steps=T"
+                    f"a limit of {' and '.join(f'{one:g}' for one in limits)} per episode needs the length T of an episode; "
+                    "register the environment with max_episode_steps=T"
                 )
-            unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
-            constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
+            units = tuple(B.rescale(one, self.settings.cost_discount, spec.horizon) for one in limits)
+            unit, one = (units, (1.0,) * len(units)) if isinstance(constraint.limit, Sequence) else (units[0], 1.0)
+            constraint = dataclasses.replace(constraint, limit=one)  # type: ignore[type-var]
         _check_memory(spec.image, self.settings.replay)
         chosen = weighing(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
-        return SacAgent(self.settings, constraint, chosen, options, unit)
+        return SacAgent(self.settings, constraint, chosen, options, unit, spec.cost_shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +123,9 @@ class SacAgent:
     weighing: Drawn | Enumerated
     """The policy and the critics, for a vector of actions or for discrete ones."""
     options: Options | None
-    unit_cost: float = 1.0
-    """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T)."""
+    unit_cost: float | tuple[float, ...] = 1.0
+    """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T); one for each of several constraints."""
+    cost_shape: tuple[int, ...] = ()
 
     prepare = begin = learn = staticmethod(unchanged)
 
@@ -135,12 +137,19 @@ class SacAgent:
     def constrained(self) -> bool:
         return self.constraint.limit is not None
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several constraints, so that the cost critics are stacked along the first axis."""
+        return isinstance(self.constraint.limit, Sequence)
+
     def init(self, key: PRNGKeyArray) -> SacState:
         settings = self.settings
         policy_key, *critic_keys, cost_key = jax.random.split(key, 4)
         policy = self.policy.init(policy_key)
         first, second = map(self.weighing.init_critic, critic_keys)
-        cost_critic = self.weighing.init_critic(cost_key) if self.constrained else ()
+        cost_critic: PyTree = self.weighing.init_critic(cost_key) if self.constrained and not self.several else ()
+        if self.several:
+            cost_critic = jax.vmap(self.weighing.init_critic)(jax.random.split(cost_key, *self.cost_shape))
         log_temperature = jnp.zeros(())
         adam = optax.adam(settings.rate)
         return SacState(
@@ -156,7 +165,8 @@ class SacAgent:
             temperature_optimiser=optax.adam(settings.temperature_rate).init(log_temperature),
             constraint=self.constraint.init(),
             replay=create(
-                row_like(self.bare_observations, self.weighing.blank, self.options, self.policy.image), settings.replay
+                row_like(self.bare_observations, self.weighing.blank, self.options, self.cost_shape, self.policy.image),
+                settings.replay,
             ),
             steps=jnp.zeros((), jnp.int32),
         )
@@ -243,7 +253,7 @@ class SacAgent:
             state.log_temperature,
         )
         metrics = {"critic_loss": critic_loss, "value": value, "entropy": -log_prob}
-        metrics |= {"temperature": jnp.exp(state.log_temperature), "multiplier": β}
+        metrics |= {"temperature": jnp.exp(state.log_temperature), **named("multiplier", β)}
         return state._replace(
             policy=policy,
             critics=critics,
@@ -256,10 +266,10 @@ class SacAgent:
             cost_critic_optimiser=cost_optimiser,
             temperature_optimiser=temperature_optimiser,
             constraint=constraint,
-        ), metrics | ({"cost_value": cost_value} if self.constrained else {})
+        ), metrics | (named("cost_value", cost_value) if self.constrained else {})
 
     def _critics(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
-        """The loss of the critics, then these and the cost critic, each after one step and with its optimiser."""
+        """The loss of the critics, then these and the cost critics, each after one step and with its optimiser."""
         settings, adam, scale = self.settings, optax.adam(self.settings.rate), self.settings.value_scale
         α, of = jnp.exp(state.log_temperature), self.weighing
         weighed = of.weighed(state.policy, batch.next_obs, key)
@@ -270,29 +280,45 @@ class SacAgent:
         critics, optimiser = _step(adam, gradient, state.critics_optimiser, state.critics)
         if not self.constrained:
             return loss, critics, optimiser, state.cost_critic, state.cost_critic_optimiser
-        next_cost = of.mean(weighed, of.values(state.target_cost_critic, batch.next_obs, weighed))
-        cost_target = td_target(batch.cost / self.unit_cost, batch.terminated, next_cost, settings.cost_discount)
-        gradient = jax.grad(self.critics_loss)((state.cost_critic,), batch, cost_target)[0]
+
+        def cost_gradient(critic: PyTree, target_critic: PyTree, cost: Array) -> PyTree:
+            next_cost = of.mean(weighed, of.values(target_critic, batch.next_obs, weighed))
+            cost_target = td_target(cost, batch.terminated, next_cost, settings.cost_discount)
+            return jax.grad(self.critics_loss)((critic,), batch, cost_target)[0]
+
+        each = jax.vmap(cost_gradient, in_axes=(0, 0, -1)) if self.several else cost_gradient
+        gradient = each(state.cost_critic, state.target_cost_critic, batch.cost / jnp.asarray(self.unit_cost))
         return loss, critics, optimiser, *_step(adam, gradient, state.cost_critic_optimiser, state.cost_critic)
 
     def _policy_loss(
         self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
     ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
-        """parameters ↦ E α log π − min Q + β Q_c, where the multiplier β holds Q_c ≤ 1; and what it is made of."""
+        """parameters ↦ E α log π − min Q + Σ β Q_c, where each multiplier β holds its Q_c ≤ 1; and what it is made of."""
         of = self.weighing
 
         def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
             weighed = of.weighed(parameters, batch.obs, key)
             value = self.settings.value_scale * self.smaller(critics, batch.obs, weighed)
-            cost_value = of.values(cost_critic, batch.obs, weighed) if self.constrained else jnp.zeros_like(value)
-            log_prob, mean_cost = of.mean(weighed, weighed.log_prob), of.mean(weighed, cost_value)
-            seen, known = jax.lax.stop_gradient(mean_cost), jnp.ones(mean_cost.shape, bool)
-            constraint, β = self.constraint.update(state.constraint, seen, known)
-            each = jnp.exp(state.log_temperature) * weighed.log_prob - value + β * cost_value
+            log_prob, count = of.mean(weighed, weighed.log_prob), len(batch.terminated)
+            cost_values, seen = (
+                self._cost_values(cost_critic, batch.obs, weighed) if self.constrained else (0.0, jnp.zeros(count))
+            )
+            constraint, β = self.constraint.update(state.constraint, jax.lax.stop_gradient(seen), jnp.ones(count, bool))
+            penalty = jnp.tensordot(β, cost_values, 1) if self.several else β * cost_values
+            each = jnp.exp(state.log_temperature) * weighed.log_prob - value + penalty
             total = jnp.mean(of.mean(weighed, each))
-            return total, (constraint, β, log_prob.mean(), of.mean(weighed, value).mean(), mean_cost.mean())
+            return total, (constraint, β, log_prob.mean(), of.mean(weighed, value).mean(), seen.mean(0))
 
         return loss
+
+    def _cost_values(self, critic: PyTree, obs: Array, weighed: Weighed) -> tuple[Array, Float[Array, "row ..."]]:
+        """Q_c of the weighed actions, of several constraints one after the other; and its mean for each row."""
+        of = self.weighing
+        if not self.several:
+            values = of.values(critic, obs, weighed)
+            return values, of.mean(weighed, values)
+        each = jax.vmap(lambda net: of.values(net, obs, weighed))(critic)
+        return each, jax.vmap(lambda values: of.mean(weighed, values), out_axes=-1)(each)
 
     def smaller(self, critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, "row ..."]:
         """min(Q₁, Q₂)(s, a)."""

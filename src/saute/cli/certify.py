@@ -9,7 +9,7 @@ from typing import Annotated
 
 from saute.cli.options import shown_as
 from saute.cli.output import writing
-from saute.cli.trials import Trial, common_budget, reported, trials
+from saute.cli.trials import Trial, asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
 from saute.core.tables import columns, markdown
 from saute.evidence.certificate import Certificate
@@ -19,7 +19,7 @@ from saute.evidence.stats import difference, probability_of_improvement
 from saute.runs.checkpoint import write_atomically
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
-from saute.runs.outcomes import keep_outcomes
+from saute.runs.outcomes import Budget, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
 
 __all__ = ["Certify", "certify"]
@@ -35,8 +35,8 @@ class Certify:
     """Episodes per seed."""
     out: Annotated[pathlib.Path | None, shown_as("FOLDER", "default: the run folder")] = None
     """Folder for the certificate; for several runs, one folder in it for each, and their comparison."""
-    budget: Annotated[float | None, shown_as("NUMBER", "default: the run's own")] = None
-    """Budget to test at, in the units of the cost."""
+    budget: Annotated[tuple[float, ...], shown_as("NUMBER ...", "default: the run's own")] = ()
+    """Budget to test at, in the units of the cost; one number per constraint."""
     confidence: Annotated[float, shown_as("SHARE")] = 0.95
     """Confidence of every bound and interval."""
     seed: Annotated[int, shown_as("N")] = TEST_SEED
@@ -45,13 +45,14 @@ class Certify:
 
 def certify(options: Certify) -> None:
     names_of(options.runs)  # Whether each is given once is said before anything is tested.
-    budget = common_budget(options.runs, options.budget)
+    asked = asked_budget(options.budget)
+    budget = common_budget(options.runs, asked)
     if budget is None:
         raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
     tested = []
-    for one in trials(options.runs, options.episodes, options.seed, options.budget):
+    for one in trials(options.runs, options.episodes, options.seed, asked):
         with reported(one.run):
             certificate = certify_costs(
                 one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
@@ -95,7 +96,7 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
     folder.mkdir(parents=True, exist_ok=True)
     keep_outcomes(folder, tested.outcomes)
     _draw(
-        {f"seed {i}": (one.task_return, one.spent) for i, one in enumerate(tested.outcomes)},
+        {f"seed {i}": ([one.task_return], [one.spent]) for i, one in enumerate(tested.outcomes)},
         certificate.budget,
         folder / "certificate",
     )
@@ -104,7 +105,7 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed).encode())
 
 
-def _draw(groups: Groups, budget: float | None, prefix: pathlib.Path) -> None:
+def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path) -> None:
     save(box_plot(groups, budget), f"{prefix}-box.png")
     save(cost_distribution(groups, budget), f"{prefix}-costs.png")
 
@@ -116,7 +117,8 @@ def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
             f"# Safety certificate: {tested.name}",
             f"**{certificate.statement}.**",
             f"Task {it.env}, method {it.method}, optimiser {it.algo}, {it.seeds} seed(s) of {it.epochs} epochs; budget "
-            f"{certificate.budget:g} per episode. Deterministic policies, on starts from seed {seed} that training never saw.",
+            f"{in_words(certificate.budget or 0.0)} per episode. Deterministic policies, on starts from seed {seed} that "
+            "training never saw.",
             f"```text\n{certificate.table()}\n```",
             "![Returns and costs of every seed](certificate-box.png)",
             "![Distribution of the costs of every seed](certificate-costs.png)",
@@ -126,7 +128,7 @@ def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
     )
 
 
-def _write_comparison(folder: pathlib.Path, tested: Sequence[Trial], budget: float, table: str) -> None:
+def _write_comparison(folder: pathlib.Path, tested: Sequence[Trial], budget: Budget, table: str) -> None:
     _draw({one.name: (one.returns, one.costs) for one in tested}, budget, folder / "comparison")
     certificates = "\n".join(f"- [{one.name}]({one.name}/certificate.md)" for one in tested)
     pictures = "![Returns and costs](comparison-box.png)\n\n![Distribution of the costs](comparison-costs.png)"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from saute.cli.options import shown_as
 from saute.cli.output import writing
-from saute.cli.trials import common_budget, reported, trials
+from saute.cli.trials import asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
 from saute.evidence.plots import FORMATS, box_plot, cost_distribution, save, training_curves
 from saute.runs.evaluate import TEST_SEED
@@ -32,8 +32,8 @@ class Plot:
     """File to write; .png, .svg or .pdf decides the format."""
     episodes: Annotated[int, shown_as("N")] = 100
     """Fresh episodes per seed."""
-    budget: Annotated[float | None, shown_as("NUMBER", "default: the run's own")] = None
-    """Budget to test at, in the units of the cost."""
+    budget: Annotated[tuple[float, ...], shown_as("NUMBER ...", "default: the run's own")] = ()
+    """Budget to test at, in the units of the cost; one number per constraint."""
     seed: Annotated[int, shown_as("N")] = TEST_SEED
     """Seed of the evaluation."""
 
@@ -42,7 +42,8 @@ def plot(options: Plot) -> None:
     names = names_of(options.runs)
     if options.out is not None and options.out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {options.out} has to end in .png, .svg or .pdf, which decides the format")
-    budget = common_budget(options.runs, options.budget)
+    asked = asked_budget(options.budget)
+    budget = common_budget(options.runs, asked)
     if options.kind == "curves":
         metrics = {name: read_metrics(run) for run, name in names.items()}
         steps = {name: read_config(run).settings.steps_per_epoch for run, name in names.items()}
@@ -50,7 +51,7 @@ def plot(options: Plot) -> None:
             figure = training_curves(metrics, budget, steps_per_epoch=steps)
     else:
         draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
-        tested = trials(options.runs, options.episodes, options.seed, options.budget)
+        tested = trials(options.runs, options.episodes, options.seed, asked)
         groups = {one.name: (one.returns, one.costs) for one in tested}
         with reported(options.runs[0]):
             figure = draw(groups, budget)

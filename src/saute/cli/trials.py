@@ -13,9 +13,9 @@ from saute.core.errors import UserError
 from saute.runs.config import Config
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import outcomes_of
+from saute.runs.outcomes import Budget, in_words, outcomes_of
 
-__all__ = ["Trial", "common_budget", "reported", "trials"]
+__all__ = ["Trial", "asked_budget", "common_budget", "reported", "trials"]
 
 
 class Trial(NamedTuple):
@@ -37,17 +37,24 @@ class Trial(NamedTuple):
 
     @property
     def violated(self) -> list[np.ndarray] | None:
-        known = [outcome.violated for outcome in self.outcomes if outcome.violated is not None]
+        """What the budget of every episode said; of several budgets each."""
+        each = [one.violated if one.violated_each is None else one.violated_each for one in self.outcomes]
+        known = [flags for flags in each if flags is not None]
         return known if len(known) == len(self.outcomes) else None
 
 
-def trials(runs: Sequence[pathlib.Path], episodes: int, seed: int, budget: float | None) -> Iterator[Trial]:
+def trials(runs: Sequence[pathlib.Path], episodes: int, seed: int, budget: Budget | None) -> Iterator[Trial]:
     """Fresh episodes of every run, one run after the other."""
     for run, name in names_of(runs).items():
         yield Trial(run, name, *outcomes_of(run, episodes, seed, budget))
 
 
-def common_budget(runs: Sequence[pathlib.Path], budget: float | None) -> float | None:
+def asked_budget(numbers: Sequence[float]) -> Budget | None:
+    """The budget of a command line: none, one number, or one for each constraint."""
+    return numbers[0] if len(numbers) == 1 else tuple(numbers) or None
+
+
+def common_budget(runs: Sequence[pathlib.Path], budget: Budget | None) -> Budget | None:
     """The budget that all runs share; those of other tasks or budgets do not belong into one comparison."""
     experiments = [read_config(run).experiment for run in runs]
     for run, experiment in zip(runs, experiments, strict=True):
@@ -57,7 +64,13 @@ def common_budget(runs: Sequence[pathlib.Path], budget: float | None) -> float |
             raise UserError(
                 f"{run} has budget {experiment.budget}, {runs[0]} has {experiments[0].budget}; test both at one with --budget"
             )
-    return experiments[0].budget if budget is None else budget
+    own: Budget | None = experiments[0].budget
+    if budget is not None and own is not None and np.shape(own) != np.shape(budget):
+        count = np.size(own)
+        raise UserError(
+            f"--budget {in_words(budget)}: {runs[0]} has {count} constraint(s); pass {count} number(s), one for each"
+        )
+    return own if budget is None else budget
 
 
 @contextlib.contextmanager

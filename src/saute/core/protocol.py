@@ -56,9 +56,24 @@ class Spec(NamedTuple):
 def spec_of(env: Any) -> Spec:
     """What a learner is told about an `Env`, or about Gymnasium environments in `HostEnvs`."""
     options = getattr(env, "options", None)
-    cost_shape = getattr(env, "cost_shape", ()) if options is None else options.budget_shape
+    cost_shape = cost_shape_of(env) if options is None else options.budget_shape
     spaces = (env.observation_space, env.action_space)
     return Spec(*spaces, env.horizon, options, cost_shape, getattr(env, "image", None))
+
+
+def cost_shape_of(env: Any) -> tuple[int, ...]:
+    """Of the cost of one step: what the environment says, or what a step of a JAX-native one would give."""
+    if not isinstance(env, Env) or hasattr(env, "cost_shape"):
+        return getattr(env, "cost_shape", ())
+    import jax
+
+    def cost(key: PRNGKeyArray) -> Any:
+        space = env.action_space
+        action = jax.numpy.zeros(space.shape or (), space.dtype)
+        return env.step(env.reset(key)[0], action, key).cost
+
+    shape: tuple[int, ...] = jax.eval_shape(cost, jax.random.key(0)).shape
+    return shape
 
 
 class Transition(NamedTuple):
@@ -95,3 +110,5 @@ class Episodes(NamedTuple):
     violated: Bool[Any, "*time env"]
     """Whether the episode has overspent its own budget: w < 0 for at least one constraint."""
     length: Int[Any, "*time env"]
+    violated_each: Bool[Any, "*time env constraint"] | None = None
+    """The same for each of several constraints; None if there is only one."""

@@ -7,12 +7,13 @@ import json
 import math
 import reprlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from saute.core.tables import columns
-from saute.evidence.stats import Interval, as_seeds, bootstrap, check_share, cvar, quantile_bound, upper_bound
+from saute.evidence.stats import Interval, as_seeds, bootstrap, by_constraint, check_share, cvar, quantile_bound, upper_bound
 
 __all__ = ["Certificate", "Sample", "certify"]
 
@@ -43,18 +44,22 @@ class Sample:
 class Certificate:
     """Bounds that hold, each by itself, with the given confidence; `text()` to read, `json()` for machines."""
 
-    budget: float | None
-    """None if every episode had its own."""
+    budget: float | tuple[float, ...] | None
+    """One number, or one per constraint; None if every episode had its own."""
     confidence: float
     pooled: Sample
+    """Of several constraints, the cost of an episode is here the largest share that it used of one of its budgets."""
     seeds: tuple[Sample, ...]
+    each: tuple[Certificate, ...] = ()
+    """One for each of m constraints at confidence 1 − (1 − c)/m, so that all of them hold at once with confidence c."""
 
     @property
     def statement(self) -> str:
         """The one sentence that the episodes allow: k of n, and the exact bound."""
         one = self.pooled
+        violated = f"overspent one of their {len(self.each)} budgets" if self.each else "violated"
         return (
-            f"{one.violations} of {one.episodes} episodes violated, "
+            f"{one.violations} of {one.episodes} episodes {violated}, "
             f"so P(violation) ≤ {100 * one.bound:.3g} % at {100 * self.confidence:g} % confidence"
         )
 
@@ -67,8 +72,16 @@ class Certificate:
                 f"The pooled bound treats the episodes of {len(self.seeds)} seeds as one sample, a policy drawn anew for each; "
                 "the bound of each policy is that of its own seed."
             )
-        if any(sample.q99 is None for sample in self.seeds):
-            wanted = math.ceil(math.log(1 - self.confidence) / math.log(0.99))
+        if self.each:
+            own, alone = f"{100 * self.confidence:g} %", f"{100 * self.each[0].confidence:.4g} %"
+            notes.append(
+                f"The bounds on P(violation) of the {len(self.each)} constraints are at {alone} each, so that they hold at "
+                f"once at {own} (Bonferroni); those of any budget are at {own}, and its costs are the largest share of a "
+                "budget that each episode used."
+            )
+        if any(sample.q99 is None for one in (self, *self.each) for sample in one.seeds):
+            strictest = max(one.confidence for one in (self, *self.each))
+            wanted = math.ceil(math.log(1 - strictest) / math.log(0.99))
             notes.append(f"A dash stands where there are too few episodes to bound that share; 99 % needs {wanted}.")
         notes.append(
             "Every bound holds by itself, not all of them at once, and for episodes like these: independent ones of the same "
@@ -77,20 +90,28 @@ class Certificate:
         return tuple(notes)
 
     def table(self) -> str:
-        """Every seed and all of them pooled, in columns."""
+        """Every seed and all of them pooled, in columns; of several constraints, for any of them and then for each."""
         heads = ["", "episodes", "violated", "P(violation) ≤", "mean", "CVaR 1 %", "worst", "90 % of costs ≤", "99 % ≤", "used"]
         heads += ["return, IQM"] if self.pooled.task_return is not None else []
         shown = (*self.seeds, self.pooled) if len(self.seeds) > 1 else self.seeds
-        return columns([heads, *map(_cells, shown)], right=range(1, len(heads)))
+        own = columns([heads, *map(_cells, shown)], right=range(1, len(heads)))
+        if not self.each:
+            return own
+        tables = [f"Constraint {i}, {_of(one.budget)}\n{one.table()}" for i, one in enumerate(self.each)]
+        return "\n\n".join([f"Any of the budgets\n{own}", *tables])
 
     def text(self) -> str:
         """A readable report."""
-        budget = "every episode and its own budget" if self.budget is None else f"a budget of {self.budget:g} per episode"
-        return "\n\n".join([f"Safety certificate for {budget}", f"{self.statement}.", self.table(), "\n".join(self.notes)])
+        budget = "every episode and its own budget" if self.budget is None else f"{_of(self.budget)} per episode"
+        statements = [f"{self.statement}.", *(f"Constraint {i}: {one.statement}." for i, one in enumerate(self.each))]
+        parts = [f"Safety certificate for {budget}", "\n".join(statements), self.table(), "\n".join(self.notes)]
+        return "\n\n".join(parts)
 
     def json(self, **extra: object) -> str:
         """Everything as JSON, after any extra entries; null where something is not known."""
         content = {"statement": self.statement, **dataclasses.asdict(self), "notes": self.notes}
+        if not self.each:
+            del content["each"]
         return json.dumps(_plain({**extra, **content}), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -110,12 +131,20 @@ def certify(
     budget; to spend exactly all of it is allowed. Where the costs alone do not tell, since they are discounted, say, pass as
     `violated` what each episode's own remaining budget said: it decides, and the costs are only described.
 
+    Several constraints have costs with a last axis, (seeds, episodes, m) or a list with one (episodes, m) array per seed, and a
+    budget for each, `budget=[30.0, 5.0]`; (episodes, m) is enough for one policy. The certificate is then about any of the
+    budgets being overspent, and has one for each of them in `each`, all of which hold at once (Bonferroni).
+
     Example:
         >>> from saute.evidence.certificate import certify
         >>> certify([20.0] * 500, budget=30.0).statement
         '0 of 500 episodes violated, so P(violation) ≤ 0.597 % at 95 % confidence'
     """
     check_share(confidence, "confidence")
+    numbers = isinstance(budget, list | tuple | np.ndarray) and all(np.ndim(one) == 0 for one in budget)
+    constraints = by_constraint(costs, len(budget) if numbers else None)  # type: ignore[arg-type]
+    if constraints is not None:
+        return _jointly(constraints, budget, violated, returns=returns, confidence=confidence, seed=seed)
     paid = as_seeds(costs, "costs")
     for i, row in enumerate(paid):
         if row.min() < 0.0:
@@ -146,6 +175,47 @@ def certify(
     return Certificate(common, float(confidence), pooled, tuple(seeds))
 
 
+def _jointly(
+    costs: list[list[np.ndarray]], budget: ArrayLike, violated: ArrayLike | None, *, confidence: float, **others: Any
+) -> Certificate:
+    """A certificate about any of m budgets, with one for each at confidence 1 − (1 − c)/m (Bonferroni)."""
+    m = len(costs)
+    own: Any = by_constraint(budget) or budget
+    if not isinstance(own, list | tuple | np.ndarray) or len(own) != m:
+        raise ValueError(
+            f"budget={reprlib.repr(budget)} is not one for each of the {m} constraints; pass {m} numbers in a list"
+        )
+    flags: Any = [None] * m if violated is None else by_constraint(violated, m)
+    if flags is None or len(flags) != m:
+        raise ValueError(f"violated has not one flag for each of the {m} constraints; pass it in the shape of the costs")
+    alone, seed = 1.0 - (1.0 - confidence) / m, others["seed"]
+    each = tuple(
+        certify(paid, limit, violated=flag, confidence=alone, seed=seed)
+        for paid, limit, flag in zip(costs, own, flags, strict=True)
+    )
+    limits = [_limits(limit, paid) for limit, paid in zip(own, costs, strict=True)]
+    broken = (
+        flags
+        if violated is not None
+        else [[row > limit for row, limit in zip(*one, strict=True)] for one in zip(costs, limits, strict=True)]
+    )
+    shares = [[row / limit for row, limit in zip(*one, strict=True)] for one in zip(costs, limits, strict=True)]
+    largest = [np.max(seed_shares, axis=0) for seed_shares in zip(*shares, strict=True)]
+    joint = certify(
+        largest, 1.0, violated=[np.any(rows, axis=0) for rows in zip(*broken, strict=True)], confidence=confidence, **others
+    )
+    common = tuple(one.budget for one in each if isinstance(one.budget, float))
+    return dataclasses.replace(joint, budget=common if len(common) == m else None, each=each)
+
+
+def _of(budget: float | tuple[float, ...] | None) -> str:
+    if budget is None:
+        return "a budget of its own for every episode"
+    return (
+        f"a budget of {budget:g}" if isinstance(budget, float) else f"budgets of {' and '.join(f'{one:g}' for one in budget)}"
+    )
+
+
 def _limits(budget: ArrayLike, paid: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The budget of every episode of every seed."""
     if isinstance(budget, list | tuple | np.ndarray):
@@ -155,9 +225,7 @@ def _limits(budget: ArrayLike, paid: Sequence[np.ndarray]) -> list[np.ndarray]:
     elif isinstance(budget, int | float | np.number) and not isinstance(budget, bool) and 0.0 < budget < math.inf:
         return [np.full(row.size, float(budget)) for row in paid]
     shown = reprlib.repr(budget)
-    raise ValueError(
-        f"budget={shown} must be positive and finite: one number, or one per episode; certify constraints one by one"
-    )
+    raise ValueError(f"budget={shown} must be positive and finite: one number, or one per episode, or one per constraint")
 
 
 def _flags(violated: ArrayLike, paid: Sequence[np.ndarray]) -> list[NDArray[np.bool_]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from saute.evidence.stats import as_seeds
+from saute.evidence.stats import as_seeds, by_constraint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "box_plot", "cost_distribution", "panels", "save", "styles", "training_curves"]
 
 Groups = Mapping[str, tuple[ArrayLike, ArrayLike]]
-"""Name → (returns, costs) of the same episodes, as (episodes,), (seeds, episodes) or one array per seed."""
+"""Name → (returns, costs) of the same episodes, as (episodes,), (seeds, episodes) or one array per seed.
+
+Costs of m constraints have a last axis more, (seeds, episodes, m) or one (episodes, m) array per seed.
+"""
+Budget = float | Sequence[float]
+"""One number, or one per constraint."""
 Metrics = Sequence[Sequence[Mapping[str, float | None]]]
 """Epochs → seeds → numbers by name; NaN or None where no episode ended."""
 Line = str | tuple[int, tuple[int, ...]]
@@ -42,11 +47,16 @@ CURVES = {
 """Metric → panel: what the paper shows of training."""
 
 
-def box_plot(groups: Groups, budget: float | None = None) -> Figure:
-    """Returns and costs: quartiles, whiskers to the last episode within 1.5 interquartile ranges, outliers, mean as a dot."""
-    figure, axes = panels(2, max(3.2, 0.8 * len(_filled(groups))))
-    for column, (axis, name) in enumerate(zip(axes, ("task return", "episode cost"), strict=True)):
-        data = [np.concatenate(as_seeds(pair[column], f"{name} of {group}")) for group, pair in groups.items()]
+def box_plot(groups: Groups, budget: Budget | None = None) -> Figure:
+    """Returns and costs: quartiles, whiskers to the last episode within 1.5 interquartile ranges, outliers, mean as a dot.
+
+    Each of several constraints has a panel of its own, with its budget.
+    """
+    costs = _costs(groups, budget)
+    returns = [np.concatenate(as_seeds(pair[0], f"task return of {group}")) for group, pair in groups.items()]
+    figure, axes = panels(1 + len(costs), max(3.2, 0.8 * len(groups)))
+    shown = {"task return": returns} | {f"episode {name}": list(paid.values()) for name, (paid, _) in costs.items()}
+    for axis, (name, data) in zip(axes, shown.items(), strict=True):
         drawn = axis.boxplot(
             data,
             whis=1.5,
@@ -63,53 +73,64 @@ def box_plot(groups: Groups, budget: float | None = None) -> Figure:
         turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
         axis.set_xticks(range(1, len(groups) + 1), [textwrap.fill(name, 18) for name in groups], **turned)
         axis.set_ylabel(name)
-    _budget_line(axes[1], budget)
+    for axis, (_, limit) in zip(axes[1:], costs.values(), strict=True):
+        _budget_line(axis, limit)
     return figure
 
 
 def training_curves(
-    runs: Mapping[str, Metrics], budget: float | None = None, *, steps_per_epoch: Mapping[str, int] | None = None
+    runs: Mapping[str, Metrics], budget: Budget | None = None, *, steps_per_epoch: Mapping[str, int] | None = None
 ) -> Figure:
     """Mean return, mean cost, largest cost and cost rate of every epoch: the mean over seeds, in a band from least to greatest.
 
     The cost rate is the cumulative training cost per step times the horizon (Ray et al. 2019); a panel whose metric is missing
     in one of the runs is left out. A seed without a number in an epoch does not count there, and a curve has a gap where none
-    has one. Given the steps of an epoch, of each run, its curves are over the steps of a seed.
+    has one. Given the steps of an epoch, of each run, its curves are over the steps of a seed. Each of several constraints has
+    panels of its own, with its budget.
     """
     from matplotlib.ticker import EngFormatter
 
-    tables = {name: {metric: _table(epochs, metric, name) for metric in CURVES} for name, epochs in _filled(runs).items()}
-    shown = [metric for metric in CURVES if all(table[metric] is not None for table in tables.values())]
+    curves = _curves(budget)
+    tables = {name: {metric: _table(epochs, metric, name) for metric in curves} for name, epochs in _filled(runs).items()}
+    shown = [metric for metric in curves if all(table[metric] is not None for table in tables.values())]
     if not shown:
-        raise ValueError(f"the runs share none of the metrics {', '.join(CURVES)}; pass what training wrote to metrics.jsonl")
+        raise ValueError(f"the runs share none of the metrics {', '.join(curves)}; pass what training wrote to metrics.jsonl")
     figure, axes = panels(len(shown), 3.2)
     for axis, metric in zip(axes, shown, strict=True):
         for (name, table), (colour, line) in zip(tables.items(), styles(), strict=False):
             _curve(axis, name, table[metric], 1 if steps_per_epoch is None else steps_per_epoch[name], colour, line)
-        axis.set(xlabel="epoch" if steps_per_epoch is None else "steps of each seed", ylabel=CURVES[metric])
+        axis.set(xlabel="epoch" if steps_per_epoch is None else "steps of each seed", ylabel=curves[metric][0])
         if steps_per_epoch is not None:
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        if metric != "task_return":
-            _budget_line(axis, budget)
+        _budget_line(axis, curves[metric][1])
     _legend(figure, axes[-1])
     return figure
 
 
-def cost_distribution(groups: Groups, budget: float | None = None) -> Figure:
-    """Costs of all episodes of each group, as a histogram and as the share of episodes that kept a cost or less."""
-    costs = {name: np.concatenate(as_seeds(pair[1], f"costs of {name}")) for name, pair in _filled(groups).items()}
-    figure, (left, right) = panels(2, 4.0)
+def cost_distribution(groups: Groups, budget: Budget | None = None) -> Figure:
+    """Costs of all episodes of each group, as a histogram and as the share of episodes that kept a cost or less.
+
+    Each of several constraints has two panels of its own, with its budget.
+    """
+    constraints = _costs(groups, budget)
+    figure, axes = panels(2 * len(constraints), 4.0)
+    for i, (name, (costs, limit)) in enumerate(constraints.items()):
+        _distribution(axes[2 * i], axes[2 * i + 1], f"episode {name}", costs, limit)
+    _legend(figure, axes[-1])
+    return figure
+
+
+def _distribution(left: Axes, right: Axes, label: str, costs: Mapping[str, np.ndarray], budget: float | None) -> None:
+    """The histogram and the share of episodes, of one constraint."""
     bins = np.histogram_bin_edges(np.concatenate([*costs.values()]), 30)
     for (name, paid), (colour, line) in zip(costs.items(), styles(), strict=False):
         share = np.full(paid.size, 1 / paid.size)
         left.hist(paid, list(bins), weights=share, histtype="step", color=colour, linestyle=line, linewidth=1.4)
         right.ecdf(paid, color=colour, linestyle=line, label=name)
-    left.set(xlabel="episode cost", ylabel="share of episodes")
-    right.set(xlabel="episode cost", ylabel="share of episodes at or below", ylim=(0.0, 1.02))
+    left.set(xlabel=label, ylabel="share of episodes")
+    right.set(xlabel=label, ylabel="share of episodes at or below", ylim=(0.0, 1.02))
     for axis in (left, right):
         _budget_line(axis, budget, vertical=True)
-    _legend(figure, right)
-    return figure
 
 
 def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
@@ -147,6 +168,47 @@ def panels(count: int, width: float) -> tuple[Figure, Sequence[Axes]]:
 def styles() -> Iterator[tuple[str, Line]]:
     """Colours and line styles, in pairs that do not come again soon."""
     return zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)
+
+
+def _costs(groups: Groups, budget: Budget | None) -> dict[str, tuple[dict[str, np.ndarray], float | None]]:
+    """Costs of every group and the budget, by constraint: "cost", or "cost 0", "cost 1" and so on."""
+    limits = list(budget) if isinstance(budget, Sequence) else None
+    several = {name: by_constraint(pair[1], None if limits is None else len(limits)) for name, pair in _filled(groups).items()}
+    if all(one is None for one in several.values()) and not isinstance(budget, Sequence):
+        return {
+            "cost": (
+                {name: np.concatenate(as_seeds(pair[1], f"episode cost of {name}")) for name, pair in groups.items()},
+                budget,
+            )
+        }
+    counts = {name: 1 if one is None else len(one) for name, one in several.items()}
+    count = next(iter(counts.values())) if limits is None else len(limits)
+    if (budget is not None and limits is None) or any(have != count for have in counts.values()):
+        raise ValueError(f"budget={budget} and costs of {counts} constraints do not fit; pass one budget per constraint")
+    return {
+        f"cost {i}": (
+            {
+                name: np.concatenate(as_seeds(one[i], f"episode cost of {name}"))
+                for name, one in several.items()
+                if one is not None
+            },
+            None if limits is None else float(limits[i]),
+        )
+        for i in range(count)
+    }
+
+
+def _curves(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
+    """Metric → (panel, budget); those of several constraints are numbered."""
+    if not isinstance(budget, Sequence):
+        return {metric: (label, None if metric == "task_return" else budget) for metric, label in CURVES.items()}
+    numbered = {
+        f"{metric}_{i}": (f"{label}, constraint {i}", limit)
+        for i, limit in enumerate(budget)
+        for metric, label in CURVES.items()
+        if metric != "task_return"
+    }
+    return {"task_return": (CURVES["task_return"], None), **numbered}
 
 
 def _curve(axis: Axes, name: str, values: np.ma.MaskedArray | None, steps: int, colour: str, line: Line) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ __all__ = [
     "Interval",
     "as_seeds",
     "bootstrap",
+    "by_constraint",
     "check_share",
     "cvar",
     "difference",
@@ -159,6 +160,21 @@ def as_seeds(values: ArrayLike, name: str = "values") -> Seeds:
             at = int(np.flatnonzero(~np.isfinite(row))[0])
             raise ValueError(f"{name}: episode {at} of seed {i} is {row[at]}; numbers must be finite, so find what broke it")
     return rows
+
+
+def by_constraint(values: Any, count: int | None = None) -> list[list[np.ndarray]] | None:
+    """One list of seeds for each constraint, from (seeds, episodes, m), or one (episodes, m) array per seed; else None.
+
+    Two axes alone are (seeds, episodes) of one constraint, unless `count` says that there are as many constraints as columns.
+    """
+    try:
+        whole = np.asarray(values)
+        seeds = list(whole) if whole.ndim == 3 else [whole]
+        several = whole.ndim == 3 or (whole.ndim == 2 and len(whole) > 1 and whole.shape[1] == count)
+    except ValueError:  # seeds with different numbers of episodes
+        seeds = [row if isinstance(row, np.ndarray) else np.zeros(0) for row in values]
+        several = all(row.ndim == 2 and row.shape[1] == seeds[0].shape[1] for row in seeds)
+    return [[row[:, i] for row in seeds] for i in range(seeds[0].shape[1])] if several else None
 
 
 def check_share(value: object, name: str) -> None:

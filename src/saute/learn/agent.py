@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from saute.core.protocol import Episodes, Transition
 
-__all__ = ["Acted", "Actor", "Agent", "Decider", "Metrics", "Settings", "fills", "unchanged"]
+__all__ = ["Acted", "Actor", "Agent", "Decider", "Metrics", "Settings", "fills", "named", "unchanged"]
 
 State: TypeAlias = PyTree
 """Everything that training changes."""
@@ -30,6 +30,11 @@ class Acted(NamedTuple):
 def unchanged(state: State, *given: object) -> tuple[State, Metrics]:
     """Nothing to do: what a learner has in place of the functions that it leaves empty."""
     return state, {}
+
+
+def named(name: str, values: Float[Any, "*constraint"]) -> Metrics:
+    """One number by its name, or several of them, one per constraint, as name_0, name_1 and so on."""
+    return {name: values} if values.ndim == 0 else {f"{name}_{i}": values[i] for i in range(len(values))}
 
 
 def fills(function: Callable[..., object]) -> bool:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Key, PRNGKeyArray, PyTree
 
 from saute.core.machine import cores
 from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes, Transition
 from saute.envs.from_gym import HostEnvs
-from saute.learn.agent import Acted, Actor, Agent, Memory, Metrics, Settings, State, fills
+from saute.learn.agent import Acted, Actor, Agent, Memory, Metrics, Settings, State, fills, named
 from saute.learn.stream import Stream, advance, advance_on_host, begin, begin_on_host
 
 __all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "summary", "window_of"]
@@ -295,7 +295,7 @@ def _seen(rows: Transition, metrics: Metrics) -> Metrics:
     """Numbers of one step of all environments."""
     xp: Any = np if isinstance(rows.reward, np.ndarray) else jnp
     finite = xp.isfinite(rows.reward).all() & xp.isfinite(rows.cost).all()
-    return {**metrics, **_named("cost_per_step", rows.cost.mean(0)), "finite": finite}
+    return {**metrics, **named("cost_per_step", rows.cost.mean(0)), "finite": finite}
 
 
 def _learned(
@@ -314,7 +314,7 @@ def _learned(
 
 
 def summary(episodes: Episodes, budgeted: bool) -> Metrics:
-    """What the paper's training curves show: returns of the original reward, mean and worst cost, violations."""
+    """What the paper's training curves show: returns of the original reward, mean and worst cost, and violations."""
     counted = episodes.counted
 
     def mean(values: Array) -> Array:
@@ -322,20 +322,17 @@ def summary(episodes: Episodes, budgeted: bool) -> Metrics:
         total = jnp.sum(jnp.where(mask, values, 0.0), axis=(0, 1))
         return jnp.where(counted.any(), total / jnp.maximum(1, counted.sum()), jnp.nan)
 
+    each = episodes.violated_each if budgeted else None
     worst = jnp.max(jnp.where(along(counted, episodes.cost), episodes.cost, -jnp.inf), axis=(0, 1))
     return {
         "episodes": counted.sum(),
         "task_return": mean(episodes.task_return),
-        **_named("cost", mean(episodes.cost)),
-        **_named("worst_cost", jnp.where(counted.any(), worst, jnp.nan)),
+        **named("cost", mean(episodes.cost)),
+        **named("worst_cost", jnp.where(counted.any(), worst, jnp.nan)),
         "violation_rate": mean(episodes.violated.astype(jnp.float32)) if budgeted else jnp.full((), jnp.nan),
+        **({} if each is None else named("violation_rate", mean(each.astype(jnp.float32)))),
         "length": mean(episodes.length.astype(jnp.float32)),
     }
-
-
-def _named(name: str, values: Float[Any, "*constraint"]) -> Metrics:
-    """One number by its name, or several of them, one per constraint, as name_0, name_1 and so on."""
-    return {name: values} if values.ndim == 0 else {f"{name}_{i}": values[i] for i in range(len(values))}
 
 
 def _mean_of_known(values: Array) -> Array:

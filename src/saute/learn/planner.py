@@ -159,6 +159,7 @@ class Planner:
             **{"options": options, "learned_budget": self.ensemble.learned_budget},
             "model": dataclasses.asdict(self.ensemble.settings) | {"hidden": list(self.ensemble.settings.hidden)},
             "planner": dataclasses.asdict(self.settings),
+            **({"cost_shape": list(self.ensemble.cost_shape)} if self.options is None and self.ensemble.cost_shape else {}),
         }
 
     def memory(self, count: int) -> Plan:
@@ -214,11 +215,12 @@ def planner_for(
     settings: CemSettings,
     known: Known = NOTHING,
     learned_budget: bool = False,
+    cost_shape: tuple[int, ...] = (),
 ) -> Planner:
     """The planner for observations of this size, which end with z if there are options, and actions within the bounds."""
     learned = learned_budget and options is not None
     computed = 0 if options is None or learned else options.constraints
-    costs = () if options is None else options.budget_shape
+    costs = cost_shape if options is None else options.budget_shape
     ensemble = Ensemble(observations - computed, len(bounds[0]), costs, known, learned, model)
     return Planner(observations, *bounds, ensemble, options, settings)
 
@@ -231,7 +233,8 @@ def planner_of(described: dict[str, Any]) -> Planner:
         options = Options(**options | several)
     model = ModelSettings(**described["model"] | {"hidden": tuple(described["model"]["hidden"])})
     bounds, settings = (tuple(described["low"]), tuple(described["high"])), CemSettings(**described["planner"])
-    return planner_for(described["observations"], bounds, options, model, settings, NOTHING, described["learned_budget"])
+    learned, costs = described["learned_budget"], tuple(described.get("cost_shape", ()))
+    return planner_for(described["observations"], bounds, options, model, settings, NOTHING, learned, costs)
 
 
 def split_budget(obs: Array, options: Options | None) -> tuple[Array, Any]:

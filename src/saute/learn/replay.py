@@ -61,10 +61,16 @@ class Replay(NamedTuple):
         return jax.tree.leaves(self.rows)[0].shape[0]
 
 
-def row_like(observations: int, action: Shaped[Array, "*action"], options: Options | None, image: Image = None) -> Rows:
-    """One empty row, for observations of the bare environment, and actions like this one."""
+def row_like(
+    observations: int,
+    action: Shaped[Array, "*action"],
+    options: Options | None,
+    cost_shape: tuple[int, ...] = (),
+    image: Image = None,
+) -> Rows:
+    """One row of zeros, for observations of the bare environment, and actions like this one; sautéed, with a budget per cost."""
     obs, scalar = packed(jnp.zeros(observations), image), jnp.zeros(())
-    cost = scalar if options is None else jnp.zeros(options.budget_shape)
+    cost = jnp.zeros(cost_shape if options is None else options.budget_shape)
     remaining = jnp.zeros(0) if options is None else cost
     return Rows(obs, remaining, action, scalar, cost, obs, remaining, jnp.zeros((), bool))
 

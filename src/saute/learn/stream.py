@@ -122,6 +122,9 @@ def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[
 
 def _opened(zero: Float[Any, "env ..."], ledger: Options | None) -> Books:
     """The books of fresh episodes, for costs of the shape of this zero."""
+    if ledger is not None and ledger.budget_shape != zero.shape[1:]:
+        have, want = (f"{shape[0]} numbers" if shape else "one number" for shape in (ledger.budget_shape, zero.shape[1:]))
+        raise ValueError(f"the budget is {have}, but the cost of a step is {want}; give one budget per cost")
     flat = zero.reshape(len(zero), -1)[:, 0]
     remaining = zero + (np.inf if ledger is None else ledger.high)
     length = flat.astype(np.int32)
@@ -148,9 +151,11 @@ def _booked(stream: Stream, step: Step, ledger: Options | None) -> tuple[Books, 
         length=books.length + 1,
     )
     ended = step.terminated | step.truncated
-    safe = B.safe(remaining).reshape(len(ended), -1).all(1)
+    each = ~B.safe(remaining)
+    violated = each.reshape(len(ended), -1).any(1)
     totals = (books.task_return.total, books.cost.total, books.spent.total)
-    return books, Episodes(ended, ended & stream.counts, *totals, ~safe, books.length)
+    several = each if each.ndim > 1 else None
+    return books, Episodes(ended, ended & stream.counts, *totals, violated, books.length, several)
 
 
 def _transition(stream: Stream, acted: Acted, step: Step) -> Transition:

@@ -17,7 +17,7 @@ from saute.algos.sac import Sac, SacSettings, sac
 from saute.algos.trpo import trpo
 from saute.core.native import SauteEnv
 from saute.core.native import saute as sauted
-from saute.core.options import Options, options, uniform
+from saute.core.options import BudgetLike, Options, options, uniform
 from saute.core.protocol import Env
 from saute.core.vector import SauteVectorWrapper
 from saute.envs import TASKS, make_task
@@ -111,7 +111,7 @@ def selection_of(config: Config, source: Source | None = None) -> Selection | No
     return Selection(env, config.validation, config.validation_every)
 
 
-def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: Any = None, discount: float = 1.0) -> Options | None:
+def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: BudgetLike | None, discount: float = 1.0) -> Options | None:
     """The budget that episodes are held against: the one that they carry, or that is asked for, or the limit, or the task's."""
     carried = getattr(env, "options", None)
     if carried is not None:

@@ -37,7 +37,9 @@ class Outcome(NamedTuple):
     spent: Float[np.ndarray, "episode ..."]
     """Σ γᵗ l_t, which the budget was spent on."""
     violated: Bool[np.ndarray, " episode"] | None = None
-    """Whether the budget that the episode carried was overspent; None if there was no budget."""
+    """Whether the budget that the episode carried was overspent, or any of several; None if there was no budget."""
+    violated_each: Bool[np.ndarray, "episode constraint"] | None = None
+    """Which of several budgets were overspent; None if there were not several."""
 
 
 def pooled(outcomes: Sequence[Outcome], most: int | None = None) -> Outcome:
@@ -128,4 +130,5 @@ def _on_host(
 
 def _outcome(episodes: Episodes, ledger: Options | None) -> Outcome:
     it = jax.tree.map(np.asarray, episodes)
-    return Outcome(it.task_return, it.cost, it.length, it.spent, None if ledger is None else it.violated)
+    violated = (None, None) if ledger is None else (it.violated, it.violated_each)
+    return Outcome(it.task_return, it.cost, it.length, it.spent, *violated)

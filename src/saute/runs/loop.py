@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
+from saute.core.options import BudgetLike
 from saute.core.protocol import Env, spec_of
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Agent
@@ -44,7 +45,9 @@ class Run:
         asked, last = self.config.experiment, self.metrics[-1]
 
         def over_seeds(name: str) -> str:
-            return " ".join("–" if math.isnan(seed.get(name, math.nan)) else f"{seed[name]:.4g}" for seed in last)
+            each = [one for one in last[0] if one == name or one.removeprefix(f"{name}_").isdigit()]
+            shown = [" ".join("–" if math.isnan(seed[one]) else f"{seed[one]:.4g}" for seed in last) for one in each]
+            return ", ".join(shown) or "–"
 
         return (
             f"Run({asked.algo}, {asked.method}, {asked.env}: {len(last)} seeds × {len(self.metrics)} epochs\n"
@@ -61,7 +64,7 @@ def train(
     seeds: int = 5,
     epochs: int = 300,
     seed: int = 0,
-    budget: float | None = None,
+    budget: BudgetLike | None = None,
     discount: float = 1.0,
     selection: Selection | None = None,
     out: str | pathlib.Path | None = None,
@@ -72,7 +75,8 @@ def train(
     """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit.
 
     Violations are counted against the budget that a sautéed environment carries; for one that is not, against `budget`, or the
-    limit of the algorithm's constraint, or the task's own budget. If there is none, there is no violation rate.
+    limit of the algorithm's constraint, or the task's own budget. If there is none, there is no violation rate. Several costs
+    have one budget each, `budget=[30.0, 5.0]`.
 
     The last policies are kept or, with a `selection`, those on the way that are best in validation. `config` is written into
     the folder; by default it is found from the algorithm and the environment.

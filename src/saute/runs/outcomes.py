@@ -19,14 +19,18 @@ from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
 
-__all__ = ["keep_outcomes", "outcomes_of"]
+__all__ = ["Budget", "in_words", "keep_outcomes", "outcomes_of"]
 
 BATCH = 10_000
 """Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 HOST_BATCH = 500
 
 
-def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | None = None) -> tuple[Config, list[Outcome]]:
+Budget = float | tuple[float, ...]
+"""One number, or one per constraint."""
+
+
+def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | None = None) -> tuple[Config, list[Outcome]]:
     """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
 
     Each seed of the run has episodes of its own, so that all of them together are independent. A sautéed policy that is given
@@ -34,11 +38,13 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: float | Non
     """
     if episodes < 1:
         raise UserError(f"--episodes {episodes} must be at least 1")
-    if budget is not None and not 0.0 < budget < float("inf"):
-        raise UserError(f"--budget {budget} must be positive and finite, in the units of the cost")
+    if budget is not None and not all(0.0 < one < float("inf") for one in np.atleast_1d(budget)):
+        raise UserError(
+            f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
+        )
     config = read_config(run)
     try:
-        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
+        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)  # type: ignore[arg-type]
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     policies = _policies(run, config)
@@ -82,12 +88,19 @@ def _policies(run: pathlib.Path, config: Config) -> list[Policy]:
         raise UserError(f"{run} has no policy of seed {missing}, but its config.json asks for one") from None
 
 
-def _warn_of_unseen(run: pathlib.Path, config: Config, budget: float) -> None:
+def in_words(budget: Budget) -> str:
+    """As on the command line: 30, or 30 5 for two constraints."""
+    return " ".join(f"{one:g}" for one in np.atleast_1d(budget))
+
+
+def _warn_of_unseen(run: pathlib.Path, config: Config, budget: Budget) -> None:
     """A policy that sees its budget knows those of its training; what it does with others has to be tested."""
     asked = config.experiment
     if asked.budget is None or not asked.sauted or not asked.augment:
         return
     lowest = asked.budget if asked.lowest_budget is None else asked.lowest_budget
-    if not lowest <= budget <= asked.budget:
-        known = f"{asked.budget:g}" if lowest == asked.budget else f"{lowest:g} to {asked.budget:g}"
-        print(f"warning: no episode of {run}'s training began with a budget of {budget:g}, only with {known}", file=sys.stderr)
+    if not np.all((np.asarray(lowest) <= budget) & (np.asarray(budget) <= asked.budget)):
+        highest = in_words(asked.budget)
+        known = highest if np.array_equal(lowest, asked.budget) else f"{in_words(lowest)} to {highest}"
+        began = f"began with a budget of {in_words(budget)}, only with {known}"
+        print(f"warning: no episode of {run}'s training {began}", file=sys.stderr)

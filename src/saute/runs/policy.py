@@ -32,8 +32,8 @@ class Policy:
     """A policy for the observations of the bare environment; a sautéed one also takes the remaining budget.
 
     `policy(obs, remaining=12.5)` acts deterministically on one observation (d,) or on many (N, d), with one remaining budget
-    or one each; `key` makes it draw from its distribution instead. If all that the environment observes is a picture, it may be
-    given as such, (H, W, C) or (N, H, W, C).
+    or one each; `key` makes it draw from its distribution instead. With m constraints `remaining` is (m,) or (N, m). If all that
+    the environment observes is a picture, it may be given as such, (H, W, C) or (N, H, W, C).
     """
 
     net: Net | Planner
@@ -68,13 +68,18 @@ class Policy:
                 "this policy needs its remaining budget: policy(obs, remaining=12.5), or let BudgetedPolicy keep it"
             )
         left = np.asarray(remaining, np.float32)
-        left = left[..., None] if (extra == 1 and left.shape[-1:] != (1,)) or left.ndim == 0 else left
+        left = left[..., None] if extra == 1 and left.shape[-1:] != (1,) else left
+        if left.shape not in ((extra,), (*obs.shape[:-1], extra)):
+            wanted = "one number, or one per observation" if extra == 1 else f"({extra},) or (N, {extra}), one per constraint"
+            raise ValueError(f"remaining has shape {np.shape(remaining)}, expected {wanted}")
         z = np.broadcast_to(B.observe(left, self.reference), (*obs.shape[:-1], extra))
         return np.concatenate([obs, z], axis=-1, dtype=np.float32)
 
 
 class BudgetedPolicy:
     """A policy that keeps its own books on a real plant: `begin(budget)`, then `act(obs)` and `spend(cost)` in turn.
+
+    Several constraints have one budget and one cost each: `begin([30.0, 5.0])`, `spend([1.0, 0.0])`.
 
     Example:
         >>> keeper = BudgetedPolicy(lambda obs, remaining: remaining, discount=1.0)
@@ -91,7 +96,7 @@ class BudgetedPolicy:
         """Start an episode with its full budget."""
         if not np.all((np.asarray(budget) > 0) & np.isfinite(budget)):
             raise ValueError(f"budget={budget!r} must be positive and finite")
-        self.remaining = budget
+        self.remaining = budget if np.ndim(budget) == 0 else np.array(budget, np.float64)
 
     def act(self, obs: ArrayLike) -> Any:
         if self.remaining is None:
@@ -104,7 +109,11 @@ class BudgetedPolicy:
             raise gym.error.ResetNeeded("spend was called before begin; call begin(budget) to start an episode")
         if not np.all((np.asarray(cost) >= 0) & np.isfinite(cost)):
             raise ValueError(f"cost={cost!r} must be finite and ≥ 0")
-        self.remaining = B.spend(self.remaining, cost, self.discount)
+        if np.shape(cost) != np.shape(self.remaining):
+            raise ValueError(
+                f"cost={cost!r} does not fit the budgets, of which {self.remaining} remain; pass one cost for each"
+            )
+        self.remaining = B.spend(self.remaining, cost if np.ndim(cost) == 0 else np.asarray(cost, np.float64), self.discount)
         return self.remaining
 
     @property

@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from saute.core.names import nearest
@@ -33,7 +33,7 @@ def versions() -> dict[str, Any]:
 def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Iterator[Log]:
     """A bar on the terminal, and all named loggers."""
     steps = config.settings.steps_per_epoch * config.experiment.seeds
-    with progress(config.epochs, steps) as show, logger(logs, out, config.as_json()) as log:
+    with progress(config.epochs, steps, config.experiment.budget) as show, logger(logs, out, config.as_json()) as log:
 
         def report(epoch: int, metrics: Metrics) -> None:
             show(epoch, metrics)
@@ -43,7 +43,7 @@ def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Itera
 
 
 @contextlib.contextmanager
-def progress(epochs: int, steps: int) -> Iterator[Log]:
+def progress(epochs: int, steps: int, budget: float | Sequence[float] | None = None) -> Iterator[Log]:
     """A bar for epochs of so many steps, with what matters beside it; quiet when not on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -66,13 +66,16 @@ def progress(epochs: int, steps: int) -> Iterator[Log]:
             last, before = time.monotonic(), last
             speed = steps / (last - before)
             shown = f"{speed / 1000:.0f} k steps/s" if speed >= 10_000 else f"{speed:.0f} steps/s"
-            bar.update(task, completed=epoch + 1, state=f"{shown} | {describe(metrics)}")
+            bar.update(task, completed=epoch + 1, state=f"{shown} | {describe(metrics, budget)}")
 
         yield report
 
 
-def describe(metrics: Metrics) -> str:
-    """One line for an epoch: return of each seed, then costs and violations of those in which an episode has ended."""
+def describe(metrics: Metrics, budget: float | Sequence[float] | None = None) -> str:
+    """One line for an epoch: return of each seed, then costs and violations of those in which an episode has ended.
+
+    Each of several costs is beside its budget, as in "cost 12.1/30 3.2/5".
+    """
     ended = [seed for seed in metrics if seed["episodes"] > 0]
     if not ended:
         return "no episode ended yet"
@@ -82,9 +85,10 @@ def describe(metrics: Metrics) -> str:
 
     returns = " ".join(f"{seed['task_return']:.1f}" if seed["episodes"] > 0 else "–" for seed in metrics)
     costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
-    spent = ", ".join(
-        f"cost {sum(known(name)) / len(known(name)):.1f}, worst {max(known('worst_' + name)):.1f}" for name in costs
-    )
+    limits = [f"/{one:g}" for one in budget] if isinstance(budget, Sequence) else [""] * len(costs)
+    means = (f"{sum(known(name)) / len(known(name)):.1f}{limit}" for name, limit in zip(costs, limits, strict=True))
+    worst = (f"{max(known('worst_' + name)):.1f}" for name in costs)
+    spent = f"cost {' '.join(means)}, worst {' '.join(worst)}"
     rates = known("violation_rate")
     violated = f"violated {100 * sum(rates) / len(rates):.0f} %" if rates else "no budget"
     return f"return {returns} | {spent} | {violated}"

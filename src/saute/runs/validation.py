@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from saute.core.options import Options
 from saute.core.protocol import Env
 from saute.envs.from_gym import HostEnvs
-from saute.learn.agent import Decider
+from saute.learn.agent import Decider, named
 from saute.learn.drive import Drive, Training
 from saute.runs.evaluate import Outcome, evaluator
 
@@ -78,10 +78,12 @@ def validated(body: Drive, selection: Selection, policy: Decider) -> Drive:
         if not (np.isfinite(outcome.task_return).all() and np.isfinite(outcome.cost).all()):
             raise ValueError("validation: rewards or costs are not finite; what was trained before is kept")
         assert outcome.violated is not None
+        each = outcome.violated_each
         return {
             "validated_return": np.float64(outcome.task_return.mean()),
             "validated_score": np.float64(score(outcome, selection.env.options, selection.env.horizon)),
             "validated_violations": np.int64(outcome.violated.sum()),
+            **({} if each is None else named("validated_violations", each.sum(0))),
         }
 
     def begun(training: Training) -> Selecting:
