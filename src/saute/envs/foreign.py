@@ -1,4 +1,4 @@
-"""Environments of other JAX libraries as an `Env`: flat observations, a cost that is found where the user says, whole episodes."""
+"""Environments of other JAX libraries as an `Env`: flat observations, a cost found where the user says, whole episodes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ForeignEnv:
         cost = jnp.asarray(self.cost(state.obs, action, moved.obs, moved.info), _float())
         terminated = jnp.asarray(moved.terminated).astype(bool).reshape(())
         return Step(
-            state=Running(*_like((state.state, state.obs), (moved.state, moved.obs)), time),
+            state=Running(_like(state.state, moved.state), _like(state.obs, moved.obs), time),
             obs=flat(self.view(moved.obs)),
             reward=jnp.asarray(moved.reward, _float()).reshape(()),
             # Compiled code cannot raise; what is not a number stops training, while a negative cost would refill the budget.
@@ -131,7 +131,8 @@ def _reader(source: CostSource) -> CostFunction:
 
 def _paid(info: Mapping[str, Any], key: str) -> Any:
     missing = (
-        "no cost: a step reports no {key!r}, only: {known}. Pass cost= one of these, or cost=function of (obs, action, next_obs, info)"
+        "no cost: a step reports no {key!r}, only: {known}. "
+        "Pass one of these, or a function of (obs, action, next_obs, info), as cost="
     )
     return pick(info, key, missing)
 
@@ -164,8 +165,8 @@ def _check_same(before: PyTree, after: PyTree, name: str) -> None:
     changed = sorted(known.keys() ^ found.keys()) or [path for path in known if known[path].shape != found[path].shape]
     if changed:
         raise ValueError(
-            f"a step of {name} changes what its state consists of ({', '.join(changed[:3])}); reset must give the same entries, "
-            "in the same shapes, as a step"
+            f"a step of {name} changes what its state consists of ({', '.join(changed[:3])}); reset must give the same "
+            "entries, in the same shapes, as a step"
         )
 
 

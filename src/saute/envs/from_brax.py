@@ -19,9 +19,7 @@ HORIZON = 1000
 REFUSED = ("AutoResetWrapper", "EpisodeWrapper", "EvalWrapper", "VmapWrapper")
 
 
-def from_brax(
-    env: Any, *, cost: CostSource = "cost", horizon: int | None = None, obs: str | None = None
-) -> ForeignEnv:
+def from_brax(env: Any, *, cost: CostSource = "cost", horizon: int | None = None, obs: str | None = None) -> ForeignEnv:
     """An environment of Brax or of MuJoCo Playground as an `Env`, for `saute.saute` and `saute.train`.
 
     `cost` is a key of the state's metrics or info (dotted for nested ones), several of them for several constraints, or a JAX
@@ -53,7 +51,7 @@ def _entry(seen: Any, key: str) -> Any:
 def _check_bare(env: Any) -> None:
     for method in ("reset", "step", "action_size"):
         if not hasattr(env, method):
-            raise TypeError(f"{env!r} is no environment of Brax or Playground: it has no {method}; make it with get_environment")
+            raise TypeError(f"{env!r} is no environment of Brax or Playground: it has no {method}; see brax.envs.base.Env")
     layer = env
     while layer is not None:
         kind = type(layer).__name__

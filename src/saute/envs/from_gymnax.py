@@ -23,8 +23,8 @@ def from_gymnax(env: Any, params: Any = None, *, cost: CostSource = "cost", hori
     """An environment of gymnax as an `Env`, for `saute.saute` and `saute.train`: `from_gymnax(*gymnax.make(name), cost=…)`.
 
     `cost` is a key of the info (dotted for nested ones), several of them for several constraints, or a JAX function of (obs,
-    action, next_obs, info). An episode is truncated after `horizon` steps, by default those of the parameters, and terminated by
-    whatever else ends it, never by time. Observations and actions that are no vectors, like pictures, are flattened.
+    action, next_obs, info). An episode is truncated after `horizon` steps, by default those of the parameters, and terminated
+    by whatever else ends it, never by time. Observations and actions that are no vectors, like pictures, are flattened.
     """
     _check_bare(env)
     params = env.default_params if params is None else params
