@@ -1,8 +1,8 @@
 """Sauté-PPO on a Brax task: a pole is balanced as far right as the budget allows. Run: python examples/brax_cart.py
 
 It needs `pip install "saute[train,jax-envs]"`. The cost of a step is 1 where the cart is beyond 0.3, an episode has 200 steps,
-and its budget is 20. Brax rewards each step with 1 until the pole falls; here the cart's position is added, so that rewards stay
-≥ 0 on the rail, and overspending, which gives 0, never pays.
+and its budget is 20. Brax rewards each step with 1 until the pole falls; here the cart's position is added, so that rewards
+stay ≥ 0 on the rail, and overspending, which gives 0, never pays.
 """
 
 import argparse

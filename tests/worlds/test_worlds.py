@@ -51,7 +51,7 @@ def of_brax(bare: Any, actions: Any) -> Any:
         state = bare.step(state, action)
         return state, (state.obs, state.reward, state.done, state.metrics)
 
-    return jax.jit(lambda: jax.lax.scan(one, training.VmapWrapper(bare).env.reset(jax.random.PRNGKey(0)), actions)[1])()
+    return jax.jit(lambda: jax.lax.scan(one, bare.reset(jax.random.PRNGKey(0)), actions)[1])()
 
 
 def test_steps_of_brax_are_its_own_also_beyond_the_fall_which_terminates() -> None:
