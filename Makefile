@@ -1,9 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+WORLDS := .venv-worlds
 PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
 
-.PHONY: setup demo test lint bench verify fresh clean
+.PHONY: setup demo test lint bench verify worlds fresh clean
 
 setup: $(STAMP)
 
@@ -40,8 +41,17 @@ verify: setup
 	SAUTE_VERIFY=1 $(BIN)/python -m pytest $(PARITY)
 	$(BIN)/python -m pytest -m slow
 
+# Brax, MuJoCo Playground and gymnax in an environment of their own, because they bring much that nothing else here needs.
+worlds: $(WORLDS)/installed
+	SAUTE_WORLDS=1 $(WORLDS)/bin/python -m pytest tests/worlds
+
+$(WORLDS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(WORLDS)
+	$(WORLDS)/bin/python -m pip install --quiet --editable ".[train,jax-envs]" "playground>=0.2" "pytest>=8" "beartype>=0.20"
+	touch $@
+
 fresh:
 	$(PYTHON) tests/fresh_install.py
 
 clean:
-	rm -rf .venv
+	rm -rf .venv $(WORLDS)

@@ -47,6 +47,8 @@ PUBLIC = [
     "certify",
     "cpo",
     "envs",
+    "from_brax",
+    "from_gymnax",
     "from_six_tuple",
     "load_policy",
     "mbpo",

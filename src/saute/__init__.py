@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from saute.algos.sac import sac
     from saute.algos.trpo import trpo
     from saute.core.native import saute
+    from saute.envs.from_brax import from_brax
+    from saute.envs.from_gymnax import from_gymnax
     from saute.envs.to_gym import GymEnv, GymVectorEnv
     from saute.evidence.certificate import certify
     from saute.learn.dynamics import model_env
@@ -40,6 +42,8 @@ __all__ = [
     "certify",
     "cpo",
     "envs",
+    "from_brax",
+    "from_gymnax",
     "from_six_tuple",
     "load_policy",
     "mbpo",
@@ -64,6 +68,8 @@ _LAZY = {
     "certify": "saute.evidence.certificate",
     "cpo": "saute.algos.cpo",
     "envs": "saute.envs",
+    "from_brax": "saute.envs.from_brax",
+    "from_gymnax": "saute.envs.from_gymnax",
     "load_policy": "saute.runs.policy",
     "mbpo": "saute.algos.mbpo",
     "model_env": "saute.learn.dynamics",
