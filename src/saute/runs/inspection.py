@@ -105,7 +105,7 @@ def inspect(
     try:
         env.action_space.seed(seed)
         env.reset(seed=seed)
-        env.step(env.action_space.sample())  # what is compiled at first is not part of the speed
+        _stepped(env, env.action_space.sample())  # what is compiled at first is not part of the speed
         began = time.perf_counter()
         freely = _plays(env, notes, (_sampled(env.action_space) for _ in range(episodes)), seed, began + seconds / 2, steps)
         actions = [_repeated(action) for action in _to_hold(env.action_space, episodes)]
@@ -130,7 +130,7 @@ def inspect(
 def auto_unsafe_reward(source: Any, seed: int = 0, terminate: bool = False) -> float:
     """The unsafe reward that fits a function that makes a Gymnasium environment, or a JAX-native `Env`, from a short look.
 
-    The look is 20 episodes with random actions and 20 with held ones, of at most 5000 steps each way; it depends on the seed, and
+    The look is 20 episodes with random actions and 20 with held ones, at most 5000 steps either way: it depends on the seed,
     not on the speed of the machine.
     """
 
@@ -161,8 +161,8 @@ def greediest(seen: Inspection) -> Episode | None:
 
 
 def look_alikes(seen: Inspection) -> dict[str, Key]:
-    """Entries of `info` that could be costs: numbers that were finite and never negative; those that were ever above 0 first."""
-    possible = {name: key for name, key in seen.keys.items() if 0.0 <= key.low and key.high < math.inf}
+    """Entries of `info` that could be costs: finite numbers that were never negative, those ever above 0 first."""
+    possible = {name: key for name, key in seen.keys.items() if key.low >= 0.0 and key.high < math.inf}
     return dict(sorted(possible.items(), key=lambda item: item[1].high == 0.0))
 
 
@@ -191,7 +191,7 @@ def _play(env: gym.Env, notes: _Notes, actions: Iterator[Any], seed: int, until:
     for action in actions:
         before = copy.deepcopy(obs) if callable(notes.source) else None
         began = time.perf_counter()
-        obs, reward, terminated, truncated, info = env.step(action)
+        obs, reward, terminated, truncated, info = _stepped(env, action)
         now = time.perf_counter()
         notes.seconds += now - began
         notes.steps += 1
@@ -208,6 +208,13 @@ def _play(env: gym.Env, notes: _Notes, actions: Iterator[Any], seed: int, until:
             break
     paid = np.array(costs, float).reshape(len(rewards), -1) if notes.problem is None else np.empty((len(rewards), 0))
     return Episode(np.array(rewards), paid, end)
+
+
+def _stepped(env: gym.Env, action: Any) -> Any:
+    result: Any = env.step(action)
+    if len(result) != 5:
+        raise ValueError(f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple")
+    return result
 
 
 def _cost(notes: _Notes, before: object, action: object, obs: object, info: Mapping[str, Any]) -> Any:
