@@ -216,7 +216,7 @@ def _budgets(seen: Inspection, i: int) -> str:
     if not possible:
         return own + f"random actions cost next to nothing, the worst episode {worst:.4g}: a budget below that would matter"
     some = ", ".join(f"{one.budget:.4g} ({100 * one.share:.0f} %)" for one in possible)
-    return own + f"suggested {some}, in brackets how many random episodes keep it; above {worst:.4g} none seen overspends"
+    return own + f"suggested {some}, so many of the random episodes keep it; no episode seen cost more than {worst:.4g}"
 
 
 def _unsafe(seen: Inspection) -> str:
