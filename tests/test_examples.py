@@ -40,7 +40,7 @@ def _as_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, "report", "mujoco_velocity"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, "report", "mujoco_velocity", "own_costs"}
 
 
 @pytest.mark.parametrize("name", STEPS)
