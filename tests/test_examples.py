@@ -43,7 +43,7 @@ def test_every_example_is_run() -> None:
     """Those of other people's JAX tasks by `make worlds`."""
     elsewhere = {"brax_cart", "gymnax_cartpole"}
     assert all(name in Path(__file__).with_name("worlds").joinpath("test_worlds.py").read_text() for name in elsewhere)
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, *elsewhere, "report", "mujoco_velocity"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, *elsewhere, "report", "mujoco_velocity", "own_costs"}
 
 
 @pytest.mark.parametrize("name", STEPS)

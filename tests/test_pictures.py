@@ -101,7 +101,7 @@ def test_the_replay_keeps_pixels_as_bytes_and_gives_them_back() -> None:
     assert kept.pixels.nbytes + kept.others.nbytes == 5 * (PIXELS + 4 * OTHERS)
     np.testing.assert_array_equal(unpacked(kept), obs)
     np.testing.assert_array_equal(packed(jnp.array([[-3.0, 300.0]]), (1, 2, 1)).pixels, [[0, 255]])
-    row = row_like(PIXELS + OTHERS, jnp.zeros(1), None, IMAGE)
+    row = row_like(PIXELS + OTHERS, jnp.zeros(1), None, (), IMAGE)
     assert row.obs.pixels.shape == (PIXELS,) and row.next_obs.others.shape == (OTHERS,)
     assert row_like(4, jnp.zeros(1), None).obs.dtype == jnp.float32
 

@@ -28,6 +28,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "check": Command(
+        "saute.cli.check", "Check", "check", "look at an environment: its costs, speed, a budget, an unsafe reward"
+    ),
     "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
     "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),

@@ -90,8 +90,8 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
         )
     if values.dtype.kind in "biu":
         raise ValueError(
-            f"costs {key!r} come as {values.dtype}: a vector environment takes the type from the first cost that it meets, and would "
-            "cut 0.9 to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) make the vector"
+            f"costs {key!r} come as {values.dtype}: a vector environment takes the type from the first cost that it meets, and "
+            "would cut 0.9 to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) make the vector"
         )
     rows = values[needed]
     try:

@@ -65,7 +65,7 @@ def _leaves(space: spaces.Space[Any], path: Path) -> Iterator[tuple[Path, spaces
         yield path, space
     else:
         raise ValueError(
-            f"observations {space} cannot be flattened; use Box, Discrete, MultiBinary, MultiDiscrete, or Dict and Tuple of them"
+            f"observations {space} cannot be flattened; use Box, Discrete, MultiBinary, MultiDiscrete, Dict or Tuple"
         )
 
 

@@ -112,8 +112,8 @@ class WorkerEnvs(VectorEnv):
         except (EOFError, ConnectionError, BrokenPipeError) as problem:
             dead = [i for i, process in enumerate(self.parts.processes) if not process.is_alive()]
             raise RuntimeError(
-                f"worker {', '.join(map(str, dead)) or '?'} of {self.workers} has died ({type(problem).__name__}): it was killed, "
-                "or ran out of memory; what was trained before is kept"
+                f"worker {', '.join(map(str, dead)) or '?'} of {self.workers} has died ({type(problem).__name__}): it was "
+                "killed, or ran out of memory; what was trained before is kept"
             ) from problem
 
 

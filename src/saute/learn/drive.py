@@ -295,7 +295,15 @@ def _seen(rows: Transition, metrics: Metrics) -> Metrics:
     """Numbers of one step of all environments."""
     xp: Any = np if isinstance(rows.reward, np.ndarray) else jnp
     finite = xp.isfinite(rows.reward).all() & xp.isfinite(rows.cost).all()
-    return {**metrics, **named("cost_per_step", rows.cost.mean(0)), "finite": finite}
+    return {**metrics, **named("cost_per_step", rows.cost.mean(0)), "lowest_reward": _lowest_safe(rows, xp), "finite": finite}
+
+
+def _lowest_safe(rows: Transition, xp: Any) -> Float[Any, ""]:
+    """The lowest reward of the task in a step within the budget; NaN if there is none, as where nothing is sautéed."""
+    if rows.next_remaining.shape[-1] == 0:
+        return xp.full((), xp.nan)
+    safe = (rows.next_remaining >= 0).reshape(len(rows.reward), -1).all(1)
+    return xp.where(safe.any(), xp.where(safe, rows.task_reward, xp.inf).min(), xp.nan)
 
 
 def _learned(
@@ -307,6 +315,7 @@ def _learned(
     finite = numbers["finite"].all() & _finite(agent.vital(state))
     return state, {
         **jax.tree.map(_mean_of_known, numbers),
+        "lowest_reward": jnp.nanmin(numbers["lowest_reward"]),
         **learned,
         **summary(episodes, ledger is not None),
         "finite": finite,
@@ -324,9 +333,12 @@ def summary(episodes: Episodes, budgeted: bool) -> Metrics:
 
     each = episodes.violated_each if budgeted else None
     worst = jnp.max(jnp.where(along(counted, episodes.cost), episodes.cost, -jnp.inf), axis=(0, 1))
+    returns = jnp.where(counted, episodes.task_return, jnp.nan)
     return {
         "episodes": counted.sum(),
         "task_return": mean(episodes.task_return),
+        "worst_return": jnp.nanmin(returns),
+        "best_return": jnp.nanmax(returns),
         **named("cost", mean(episodes.cost)),
         **named("worst_cost", jnp.where(counted.any(), worst, jnp.nan)),
         "violation_rate": mean(episodes.violated.astype(jnp.float32)) if budgeted else jnp.full((), jnp.nan),

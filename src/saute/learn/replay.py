@@ -68,7 +68,7 @@ def row_like(
     cost_shape: tuple[int, ...] = (),
     image: Image = None,
 ) -> Rows:
-    """One row of zeros, for observations of the bare environment, and actions like this one; sautéed, with a budget per cost."""
+    """One row of zeros, for observations of the bare environment, and actions like this one; sautéed, with budgets."""
     obs, scalar = packed(jnp.zeros(observations), image), jnp.zeros(())
     cost = jnp.zeros(cost_shape if options is None else options.budget_shape)
     remaining = jnp.zeros(0) if options is None else cost

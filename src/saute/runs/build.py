@@ -35,7 +35,7 @@ Algorithm = OnPolicy | Sac | Mbpo | Pets
 
 
 def configured(asked: Experiment, changes: Changes | None = None, source: Source | None = None) -> Config:
-    """The experiment by value; an own environment is made and stepped once, to know how long its episodes are and what they cost.
+    """The experiment by value; an own environment is made and stepped once, to know its longest episode and its costs.
 
     What is wrong with the names is said before.
     """

@@ -62,7 +62,7 @@ class Experiment:
     discount: float = 1.0
     """Discount γ of the cost: the budget is for Σ γᵗ l_t."""
     unsafe_reward: float | Literal["auto"] | None = None
-    """Reward of every step once the budget is overspent; by default the task's own, or 0; auto chooses one from random episodes."""
+    """Reward of every step once the budget is overspent; by default the task's own, or 0; auto: from random episodes."""
     lowest_budget: float | tuple[float, ...] | None = None
     """Draw the budget of every training episode between this and the budget, so that one policy serves all of them."""
     augment: bool = True

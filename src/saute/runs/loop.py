@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from saute.core.options import BudgetLike
+from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
+from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, selection_of
 from saute.runs.config import Config
 from saute.runs.folder import Folder, Metrics, TrainingError, opened
@@ -27,6 +31,15 @@ from saute.runs.validation import Selection, validated
 __all__ = ["Run", "TrainingError", "run", "train"]
 
 Report = Callable[[int, list[Metrics]], None]
+Advise = Callable[[str], None]
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, stacklevel=3)  # the line that called `train`
+
+
+def _printed(text: str) -> None:
+    print("note:", text, file=sys.stderr)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +82,7 @@ def train(
     selection: Selection | None = None,
     out: str | pathlib.Path | None = None,
     report: Report | None = None,
+    advise: Advise = _warned,
     checkpoint_seconds: float = 10.0,
     config: Config | None = None,
 ) -> Run:
@@ -83,6 +97,9 @@ def train(
 
     Episodes longer than an epoch go on from epoch to epoch; a resumed run takes up those of JAX-native environments, and begins
     new ones in Gymnasium's, which cannot be put back into the middle of one.
+
+    An unsafe reward that does not fit the rewards of the task is told of by `advise`, each kind of it once; by default, by a
+    `UserWarning`.
     """
     _check_counts(seeds=seeds, epochs=epochs)
     agent = algorithm.agent(spec_of(env))
@@ -96,10 +113,13 @@ def train(
     with opened(out, config) as folder:
         first = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((first, []) if folder is None else folder.recover(first, epochs)))
+        advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
         with _saved(folder, session):
             for done in range(len(session.metrics), epochs):
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
                 _epoch(session, body, agent, keys, env.horizon)
+                for text in advised(session.metrics[-1]):
+                    advise(text)
                 if report is not None:
                     report(done, session.metrics[-1])
                 if folder is not None:
@@ -132,6 +152,7 @@ def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = ()) -> Run:
             out=out,
             config=config,
             report=report,
+            advise=_printed,
         )
 
 
@@ -141,6 +162,22 @@ class Session:
 
     seeds: list[Any]
     metrics: list[list[Metrics]]
+
+
+def _advising(
+    before: list[list[Metrics]], options: Options | None, horizon: int | None
+) -> Callable[[list[Metrics]], list[str]]:
+    """A function of the numbers of each epoch that gives what is to be told of the unsafe reward, each kind of it once."""
+    seen, told = functools.reduce(watched, before, Seen()), set[str]()
+
+    def fresh(metrics: list[Metrics]) -> list[str]:
+        nonlocal seen
+        seen = watched(seen, metrics)
+        new = {kind: text for kind, text in advice(seen, options, horizon).items() if kind not in told}
+        told.update(new)
+        return list(new.values())
+
+    return fresh
 
 
 def _epoch(session: Session, body: Drive, agent: Agent, keys: list[PRNGKeyArray], horizon: int | None) -> None:

@@ -44,7 +44,7 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | No
         )
     config = read_config(run)
     try:
-        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)  # type: ignore[arg-type]
+        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     policies = _policies(run, config)

@@ -32,8 +32,8 @@ class Policy:
     """A policy for the observations of the bare environment; a sautéed one also takes the remaining budget.
 
     `policy(obs, remaining=12.5)` acts deterministically on one observation (d,) or on many (N, d), with one remaining budget
-    or one each; `key` makes it draw from its distribution instead. With m constraints `remaining` is (m,) or (N, m). If all that
-    the environment observes is a picture, it may be given as such, (H, W, C) or (N, H, W, C).
+    or one each; `key` makes it draw from its distribution instead. With m constraints `remaining` is (m,) or (N, m). If all
+    that the environment observes is a picture, it may be given as such, (H, W, C) or (N, H, W, C).
     """
 
     net: Net | Planner
