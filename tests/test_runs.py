@@ -63,7 +63,7 @@ def test_a_stopped_run_continues_bit_for_bit(whole, tmp_path: pathlib.Path) -> N
             raise Stop
 
     with pytest.raises(Stop):
-        train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=4, out=tmp_path, report=stop, checkpoint_seconds=1e9)
+        train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=4, out=tmp_path, hook=stop, checkpoint_seconds=1e9)
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"seeds": [half a li')
     assert_same_run(train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=4, out=tmp_path), tmp_path, whole)

@@ -111,7 +111,7 @@ def test_a_stopped_run_remembers_its_best_policy(whole, tmp_path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(trpo(settings=SMALL), SAUTED, out=tmp_path, report=stop, **COMMON)
+        train(trpo(settings=SMALL), SAUTED, out=tmp_path, hook=stop, **COMMON)
     train(trpo(settings=SMALL), SAUTED, out=tmp_path, **COMMON)
     for name in ("metrics.jsonl", "policy.safetensors", "checkpoints/000009.safetensors"):
         assert (whole[0] / name).read_bytes() == (tmp_path / name).read_bytes()

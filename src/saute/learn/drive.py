@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from saute.core.machine import cores
 from saute.core.masks import along

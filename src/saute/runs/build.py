@@ -15,6 +15,7 @@ from saute.algos.pets import Pets, PetsSettings, pets
 from saute.algos.ppo import ppo
 from saute.algos.sac import Sac, SacSettings, sac
 from saute.algos.trpo import trpo
+from saute.core.cost import CostSource
 from saute.core.native import SauteEnv
 from saute.core.native import saute as sauted
 from saute.core.options import BudgetLike, Options, options, uniform
@@ -25,28 +26,105 @@ from saute.envs.from_gym import HostEnvs
 from saute.envs.task import TaskEnv
 from saute.learn.constraint import Free, Pid
 from saute.runs.config import Changes, Config, Experiment, completed
+from saute.runs.inspection import auto_unsafe_reward
 from saute.runs.presets import PRESETS, changed
-from saute.runs.source import IN_PYTHON, Source, named
+from saute.runs.source import IN_PYTHON, Source, found, named
 from saute.runs.validation import Selection
 
-__all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_of", "ledger_of", "selection_of"]
+__all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_of", "ledger_of", "planned", "selection_of"]
 
 Algorithm = OnPolicy | Sac | Mbpo | Pets
 
 
-def configured(asked: Experiment, changes: Changes | None = None, source: Source | None = None) -> Config:
+def configured(
+    asked: Experiment,
+    changes: Changes | None = None,
+    source: Source | None = None,
+    own: tuple[Any, Any] | None = None,
+) -> Config:
     """The experiment by value; an own environment is made and stepped once, to know its longest episode and its costs.
 
     What is wrong with the names is said before.
     """
-    config = completed(asked, changes)
+    config = completed(asked, changes, own=own)
     source = source or named(config.experiment.env, config.experiment.cost)
     if source.name in TASKS:
-        return completed(asked, changes, make_task(source.name).horizon)
-    config = completed(asked, changes, _looked_at(config, source).horizon)
+        config = completed(asked, changes, make_task(source.name).horizon, own)
+    else:
+        config = completed(asked, changes, _looked_at(config, source).horizon, own)
     if config.experiment.unsafe_reward == "auto":
-        config = changed(config, "experiment.unsafe_reward", _auto(config, source))
+        chosen = auto_unsafe_reward(_one_of(source), asked.seed, asked.terminate)
+        config = changed(config, "experiment.unsafe_reward", chosen)
     return config
+
+
+def planned(
+    algorithm: str | Algorithm, env: Any, cost: CostSource, method: str | None, changes: Changes | None = None, **asked: Any
+) -> tuple[Config, Source]:
+    """The configuration of a training in Python, and what makes its environments."""
+    source = found(env, cost)
+    carried, budget = source.options, asked.pop("budget")
+    if carried is not None and budget is not None:
+        raise ValueError(f"budget={budget!r} cannot be set: the environment is sautéed already, with a budget of its own")
+    asked |= _budgets(budget) if carried is None else _asked_of(carried)
+    if isinstance(source.ready, VectorEnv | HostEnvs):
+        asked["envs"] = source.ready.num_envs // getattr(source.ready, "seeds", 1)
+    key = source.cost_name if not isinstance(cost, str) else cost
+    own = None
+    if isinstance(algorithm, str):
+        method = method or "saute"
+        if carried is not None and "saute" not in method.split("+"):
+            method = "saute" if method == "vanilla" else f"saute+{method}"
+    else:
+        own = (algorithm.settings, _with_limits(algorithm.constraint, asked["budget"]))
+        method = _method(algorithm, carried is not None or method == "saute")
+    name = algorithm if isinstance(algorithm, str) else algorithm.name
+    return configured(Experiment(source.name, name, method, cost=key, **asked), changes, source, own), source
+
+
+def _one_of(source: Source) -> Any:
+    """One environment, or a function that makes one, to be looked at."""
+    if source.make is not None:
+        return source.make
+    bare = source.bare("train", 1, ())
+    if isinstance(bare, VectorEnv | HostEnvs):
+        raise ValueError('unsafe_reward="auto" needs a function that makes one environment; pass it instead of a vector')
+    return bare
+
+
+def _budgets(budget: Any) -> dict[str, Any]:
+    """What a configuration has of a budget in Python: its highest values and, if it is drawn, its lowest."""
+    if budget is None:
+        return {"budget": None}
+    given = options(budget)
+    high, low = (tuple(end.tolist()) if given.several else float(end) for end in (given.high, given.low))
+    return {"budget": high, "lowest_budget": low if given.random else None}
+
+
+def _asked_of(chosen: Options) -> dict[str, Any]:
+    """What a configuration has of the options that an environment was sautéed with."""
+    high, low = (tuple(end.tolist()) if chosen.several else float(end) for end in (chosen.high, chosen.low))
+    names = ("discount", "unsafe_reward", "augment", "shape", "terminate")
+    values = {name: getattr(chosen, name) for name in names}
+    return {"budget": high, "lowest_budget": low if chosen.random else None, **values}
+
+
+def _with_limits(constraint: Any, budget: Any) -> Any:
+    """A constraint with one limit takes those of the other costs from their budgets."""
+    if not isinstance(budget, tuple) or constraint.limit is None or isinstance(constraint.limit, tuple):
+        return constraint
+    if constraint.limit != budget[0]:
+        raise ValueError(
+            f"the limit {constraint.limit:g} is not the first of the budgets {budget}; give one limit per cost, as a list"
+        )
+    return dataclasses.replace(constraint, limit=budget)
+
+
+def _method(algorithm: Algorithm, is_sauted: bool) -> str:
+    """What the command line would call it."""
+    multiplier = "pid" if isinstance(algorithm.constraint, Pid) else "lagrangian"
+    parts = (["saute"] if is_sauted else []) + ([] if isinstance(algorithm.constraint, Free) else [multiplier])
+    return "+".join(parts) or "vanilla"
 
 
 def _looked_at(config: Config, source: Source) -> Env | HostEnvs:
@@ -126,27 +204,15 @@ def described(
 ) -> Config:
     """The configuration of a training in Python, as the command line would have written it."""
     chosen: Options | None = getattr(env, "options", None)
-    multiplier = "pid" if isinstance(algorithm.constraint, Pid) else "lagrangian"
-    parts = (["saute"] if chosen is not None else []) + ([] if isinstance(algorithm.constraint, Free) else [multiplier])
     name, task = _name(env)
-    sauted_with: dict[str, Any] = {}
-    if chosen is not None and not chosen.several:
-        sauted_with = {"lowest_budget": float(chosen.low) if chosen.random else None, "unsafe_reward": chosen.unsafe_reward}
-    if chosen is not None:
-        sauted_with |= {"augment": chosen.augment, "shape": chosen.shape, "terminate": chosen.terminate}
-        usual = not chosen.several and chosen.reference == chosen.high
-        name = name if usual else f"{IN_PYTHON}{name.removeprefix(IN_PYTHON)}"
-    asked = Experiment(
-        name,
-        algorithm.name,
-        "+".join(parts) or "vanilla",
-        budget=None if ledger is None or ledger.several else float(ledger.high),
-        discount=1.0 if ledger is None else ledger.discount,
-        preset=PRESETS[0],
-        envs=env.num_envs // env.seeds if isinstance(env, HostEnvs) else None,
-        **sauted_with,
-        **numbers,
-    )
+    held: dict[str, Any] = {} if ledger is None else _asked_of(ledger)
+    if chosen is None:
+        held = {name: held[name] for name in ("budget", "discount") if name in held}
+    elif not np.array_equal(chosen.reference, chosen.high):
+        name = f"{IN_PYTHON}{name.removeprefix(IN_PYTHON)}"
+    envs = env.num_envs // env.seeds if isinstance(env, HostEnvs) else None
+    method = _method(algorithm, chosen is not None)
+    asked = Experiment(name, algorithm.name, method, preset=PRESETS[0], envs=envs, **held, **numbers)
     validation = {} if selection is None else {"validation": selection.episodes, "validation_every": selection.every}
     return Config(asked, algorithm.settings, algorithm.constraint, task, **validation)  # type: ignore[arg-type]
 

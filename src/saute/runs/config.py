@@ -172,11 +172,17 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def completed(asked: Experiment, changes: Changes | None = None, horizon: int | None = None) -> Config:
+def completed(
+    asked: Experiment,
+    changes: Changes | None = None,
+    horizon: int | None = None,
+    own: tuple[Settings, Controller] | None = None,
+) -> Config:
     """The experiment by value, or an error that names what is wrong.
 
-    `changes` are those to the preset, by dotted names. `horizon` is the longest episode of an environment that is not
-    JAX-native, if it is known: then an epoch is long enough for a whole episode in each of its environments.
+    `changes` are those to the preset, by dotted names; `own` settings and constraint stand in the place of a preset. `horizon`
+    is the longest episode of an environment that is not JAX-native, if it is known: then an epoch is long enough for a whole
+    episode in each of its environments.
     """
     _check_method(asked)
     task = _check_env(asked)
@@ -186,7 +192,8 @@ def completed(asked: Experiment, changes: Changes | None = None, horizon: int | 
     _check_costs(asked, budget)
     name = asked.env if task is None else task_named(asked.env) or asked.env
     known = OWN if task is None else name
-    chosen = {"epochs": 300} | changes_of(asked.preset, known, asked.algo, asked.parts) | dict(changes or {})
+    preset = changes_of(asked.preset, known, asked.algo, asked.parts) if own is None else {}
+    chosen = {"epochs": 300} | preset | dict(changes or {})
     epochs = chosen.pop("epochs")
     unsafe = asked.unsafe_reward
     if unsafe is not None:
@@ -200,8 +207,7 @@ def completed(asked: Experiment, changes: Changes | None = None, horizon: int | 
             lowest_budget=None if asked.lowest_budget is None else _numbers(asked.lowest_budget, "lowest_budget"),
             unsafe_reward=unsafe if unsafe is not None else (0.0 if task is None else task.unsafe_reward),
         ),
-        SETTINGS[asked.algo](),
-        _controller(asked, budget),
+        *(own or (SETTINGS[asked.algo](), _controller(asked, budget))),
     )
     for dotted, value in chosen.items():
         config = changed(config, dotted, value)

@@ -19,10 +19,12 @@ from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
 from saute.learn.stream import begin, begin_on_host, select
 
-__all__ = ["TEST_SEED", "Outcome", "evaluate", "evaluator", "pooled"]
+__all__ = ["TEST_SEED", "Outcome", "evaluate", "evaluator", "pooled", "tested"]
 
 TEST_SEED = 1_000_000
 """Test episodes have seeds from here on, unless others are asked for; training stays below."""
+BATCH = 10_000
+"""Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 LONGEST = 100_000
 """Steps after which an episode of a host environment counts as endless."""
 
@@ -74,6 +76,21 @@ def evaluator(
         return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)
     play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger))
     return lambda parameters, seed: _outcome(play(parameters, jax.random.key(seed)), ledger)
+
+
+def tested(
+    policy: Decider,
+    parameters: Sequence[PyTree],
+    env: Env | HostEnvs,
+    episodes: int,
+    seed: int = TEST_SEED,
+    ledger: Options | None = None,
+) -> list[Outcome]:
+    """So many episodes of every seed's policy, each with starts of its own, so that all together are independent."""
+    size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
+    test = evaluator(policy, env, size, ledger)
+    starts = [range(seed + i * episodes, seed + (i + 1) * episodes, size) for i in range(len(parameters))]
+    return [pooled([test(one, start) for start in own], episodes) for one, own in zip(parameters, starts, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)

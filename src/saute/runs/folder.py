@@ -8,21 +8,25 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import filelock
 
 from saute.core.errors import UserError
-from saute.runs.checkpoint import newest, restore, save, write_atomically
+from saute.runs.checkpoint import CheckpointError, newest, restore, save, write_atomically
 from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 
-__all__ = ["Folder", "Metrics", "TrainingError", "names_of", "opened", "read_config", "read_metrics", "source_of"]
+__all__ = ["Folder", "Metrics", "TrainingError", "inherited", "names_of", "opened", "read_config", "read_metrics", "source_of"]
 
 Metrics = dict[str, float]
 """Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
+
+
+INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
+"""What a training can begin with of another: nets, and what they see observations through."""
 
 
 class TrainingError(RuntimeError):
@@ -92,6 +96,30 @@ class Folder:
                 f"{self.path} holds a run with other settings ({', '.join(other)}); choose another folder with --out, or "
                 f"continue it with saute resume {self.path}"
             )
+
+
+def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
+    """(fresh state, seed) → the state with the policy of a run, and with its values where they fit; runs with fewer seeds repeat."""
+    found = newest(run / "checkpoints")
+    if found is None:
+        raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")
+    arrays, _ = found
+    seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
+    inner = ".training.state" if any(".training.state." in name for name in arrays) else ".state"
+
+    def stored(state: Any, seed: int) -> Any:
+        parts = {}
+        for field in INHERITED & set(state._fields):
+            place = f"[{seed % seeds}]{inner}.{field}"
+            own = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            try:
+                parts[field] = restore(getattr(state, field), own, run)
+            except CheckpointError as problem:
+                if field == "policy":
+                    raise TrainingError(f"init: the policy of {run} is for other spaces or other layers ({problem})") from None
+        return state._replace(**parts)
+
+    return stored
 
 
 @contextlib.contextmanager

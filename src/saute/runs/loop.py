@@ -9,28 +9,33 @@ import math
 import pathlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
+from saute.core.cost import CostSource
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.envs.from_gym import HostEnvs
+from saute.evidence.certificate import Certificate, certify
 from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
 from saute.runs.advice import Seen, advice, watched
-from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, selection_of
+from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
 from saute.runs.config import Config
-from saute.runs.folder import Folder, Metrics, TrainingError, opened
-from saute.runs.policy import policy_description, save_policies
+from saute.runs.evaluate import TEST_SEED, tested
+from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
+from saute.runs.outcomes import HOST_BATCH, Evaluation
+from saute.runs.policy import Policy, policy_description, policy_of, save_policies
 from saute.runs.report import reporting
+from saute.runs.source import IN_PYTHON, Source
 from saute.runs.validation import Selection, validated
 
 __all__ = ["Run", "TrainingError", "run", "train"]
 
-Report = Callable[[int, list[Metrics]], None]
+Hook = Callable[[int, list[Metrics]], object]
 Advise = Callable[[str], None]
 
 
@@ -53,6 +58,32 @@ class Run:
     metrics: list[list[Metrics]]
     """Epochs → seeds → numbers by name; NaN where there was nothing to measure."""
     config: Config
+    job: _Job
+
+    def policy(self, seed: int = 0) -> Policy:
+        """The policy of one seed: observation, and remaining budget if it sees one, in; action out."""
+        description = policy_description(spec_of(self.job.env), self.agent.policy, len(self.metrics))
+        return policy_of(self.policies[seed], description)
+
+    def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None) -> Evaluation:
+        """Episodes of the deterministic policy of every seed on starts that training never saw, at its own budget or another."""
+        _check_counts(episodes=episodes)
+        if budget is not None:
+            budget = tuple(budget) if isinstance(budget, Sequence) else float(budget)
+        env, ledger = self.job.test_env(min(episodes, HOST_BATCH), budget), self.job.ledger
+        if budget is not None and ledger is not None:
+            ledger = dataclasses.replace(ledger, low=budget, high=budget)
+        outcomes = tested(self.agent.policy, self.policies, env, episodes, seed, ledger)
+        return Evaluation(outcomes, self.config.experiment.budget if budget is None else budget)
+
+    def certify(self, episodes: int = 10_000, seed: int = TEST_SEED, confidence: float = 0.95) -> Certificate:
+        """What so many fresh episodes of every seed prove about the budget, with exact bounds."""
+        done = self.evaluate(episodes, seed)
+        if done.budget is None:
+            raise ValueError("there is no budget to certify; train with budget=…, in the units of the cost")
+        violated = [one.violated if one.violated_each is None else one.violated_each for one in done.outcomes]
+        spent, returns = [one.spent for one in done.outcomes], [one.task_return for one in done.outcomes]
+        return certify(spent, done.budget, violated=cast(Any, violated), returns=returns, confidence=confidence)
 
     def __repr__(self) -> str:
         asked, last = self.config.experiment, self.metrics[-1]
@@ -71,48 +102,118 @@ class Run:
 
 
 def train(
-    algorithm: Algorithm,
-    env: Env | HostEnvs,
+    algorithm: Algorithm | str,
+    env: Any,
     *,
-    seeds: int = 5,
-    epochs: int = 300,
-    seed: int = 0,
     budget: BudgetLike | None = None,
+    cost: CostSource = "cost",
     discount: float = 1.0,
+    unsafe_reward: float | Literal["auto"] | None = None,
+    method: str | None = None,
+    preset: str = "paper",
+    settings: Mapping[str, Any] | None = None,
+    seeds: int = 5,
+    epochs: int | None = None,
+    seed: int = 0,
+    envs: int | None = None,
+    workers: int = 0,
     selection: Selection | None = None,
+    init: str | pathlib.Path | None = None,
     out: str | pathlib.Path | None = None,
-    report: Report | None = None,
+    hook: Hook | None = None,
     advise: Advise = _warned,
     checkpoint_seconds: float = 10.0,
-    config: Config | None = None,
 ) -> Run:
     """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit.
 
-    Violations are counted against the budget that a sautéed environment carries; for one that is not, against `budget`, or the
-    limit of the algorithm's constraint, or the task's own budget. If there is none, there is no violation rate. Several costs
-    have one budget each, `budget=[30.0, 5.0]`.
-
-    The last policies are kept or, with a `selection`, those on the way that are best in validation. `config` is written into
-    the folder; by default it is found from the algorithm and the environment.
+    Args:
+        algorithm: a name, "ppo", "trpo", "cpo", "sac", "mbpo" or "pets", with the settings of the preset; or a learner that you
+            made, `saute.trpo(saute.lagrangian(30.0))`, with its own.
+        env: a task ("pendulum"), a Gymnasium id, "module:Id-v0", an environment, a function that makes one, a vector environment
+            without autoreset, or a JAX-native `Env`; sautéed already or not.
+        budget: of an episode, in the units of the cost; a list for several costs; `saute.uniform(low, high)` to draw it. By
+            default that which the environment carries, then the limit of the constraint, then the task's own; violations are
+            counted against it. If there is none, there is no violation rate.
+        cost: where the cost is: a key of info, a list of keys, or a function (obs, action, next_obs, info) → cost.
+        discount: γ of the cost.
+        unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
+        method: "saute" unless you ask for "vanilla", "lagrangian", "pid", "cvar" or "saute+lagrangian"; a learner that you made
+            trains on the environment as it is, unless you ask for "saute".
+        preset: "paper", "fast" or "short".
+        settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
+        seeds: how many to train at once.
+        epochs: by default the preset's number, or 300.
+        seed: the first seed; the others count on.
+        envs: environments side by side, for those that are not JAX-native.
+        workers: processes that step slow environments.
+        selection: keeps the policies that are best in validation, instead of the last ones.
+        init: run folder whose policies and values training begins with.
+        out: run folder.
+        hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
+        advise: told once, if the unsafe reward does not fit the rewards of the task; by default a `UserWarning`.
+        checkpoint_seconds: time from one checkpoint to the next.
 
     Episodes longer than an epoch go on from epoch to epoch; a resumed run takes up those of JAX-native environments, and begins
     new ones in Gymnasium's, which cannot be put back into the middle of one.
-
-    An unsafe reward that does not fit the rewards of the task is told of by `advise`, each kind of it once; by default, by a
-    `UserWarning`.
     """
-    _check_counts(seeds=seeds, epochs=epochs)
-    agent = algorithm.agent(spec_of(env))
+    _check_counts(seeds=seeds, epochs=1 if epochs is None else epochs)
+    numbers = {"seeds": seeds, "seed": seed}
+    source = None
+    if isinstance(algorithm, str) or method is not None or not isinstance(env, Env | HostEnvs):
+        asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
+        changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
+        config, source = planned(algorithm, env, cost, method, changes, budget=budget, epochs=epochs, **asked, **numbers)
+        algorithm, env = algorithm_of(config), environment_of(config, source=source)
+        budget, discount = cast(Any, config.experiment.budget), config.experiment.discount
+        selection = selection or selection_of(config, source)
+    else:
+        ledger = ledger_of(env, algorithm, budget, discount)
+        config = described(algorithm, env, ledger, selection, epochs=epochs or 300, **numbers)
     ledger = ledger_of(env, algorithm, budget, discount)
-    config = config or described(algorithm, env, ledger, selection, seeds=seeds, epochs=epochs, seed=seed)
+    job = _Job(algorithm, env, ledger, config, selection, source)
+    return _trained(job, out, init, hook, advise, checkpoint_seconds)
+
+
+class _Job(NamedTuple):
+    """All that a training is made of."""
+
+    algorithm: Algorithm
+    env: Env | HostEnvs
+    ledger: Options | None
+    config: Config
+    selection: Selection | None = None
+    source: Source | None = None
+
+    def test_env(self, count: int, budget: Any = None) -> Env | HostEnvs:
+        """The environment of tests: made anew by its name or its function; where it cannot be, that of training."""
+        named = not self.config.experiment.env.startswith(IN_PYTHON)
+        if self.source is None and not named:
+            return self.env
+        return environment_of(self.config, "test", count, budget, self.source)
+
+
+def _trained(
+    job: _Job,
+    out: str | pathlib.Path | None,
+    init: str | pathlib.Path | None,
+    hook: Hook | None,
+    advise: Advise,
+    checkpoint_seconds: float = 10.0,
+) -> Run:
+    env, config = job.env, job.config
+    seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
+    agent = job.algorithm.agent(spec_of(env))
     # What cannot be saved is said now, not after the training.
     description = None if out is None else policy_description(spec_of(env), agent.policy, epochs)
-    body = drive(agent, env, ledger)
-    if selection is not None:
-        body = validated(body, selection, agent.policy)
+    body = drive(agent, env, job.ledger)
+    first = [jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)]
+    begin = functools.partial(_begun, body, first, init)
+    if job.selection is not None:
+        body = validated(body._replace(first=lambda keys: begin()), job.selection, agent.policy)
+        begin = functools.partial(body.first, first)
     with opened(out, config) as folder:
-        first = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
-        session = Session(*((first, []) if folder is None else folder.recover(first, epochs)))
+        begun = begin()
+        session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
         with _saved(folder, session):
             for done in range(len(session.metrics), epochs):
@@ -120,14 +221,23 @@ def train(
                 _epoch(session, body, agent, keys, env.horizon)
                 for text in advised(session.metrics[-1]):
                     advise(text)
-                if report is not None:
-                    report(done, session.metrics[-1])
                 if folder is not None:
                     folder.keep(session.seeds, session.metrics, checkpoint_seconds)
+                if hook is not None and hook(done, session.metrics[-1]) is True:
+                    break
         policies = list(map(body.export, session.seeds))
         if folder is not None and description is not None:
             save_policies(folder.path / "policy.safetensors", policies, description)
-    return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config)
+    return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
+
+
+def _begun(body: Drive, keys: Sequence[PRNGKeyArray], init: str | pathlib.Path | None) -> list[Any]:
+    """Every seed before its first epoch, with the policy and the values of another run if there is one."""
+    seeds = body.first(keys)
+    if init is None:
+        return seeds
+    stored = inherited(pathlib.Path(init))
+    return [one._replace(state=stored(one.state, i)) for i, one in enumerate(seeds)]
 
 
 def _check_counts(**numbers: int) -> None:
@@ -136,24 +246,12 @@ def _check_counts(**numbers: int) -> None:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
 
 
-def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = ()) -> Run:
+def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = (), init: pathlib.Path | None = None) -> Run:
     """Train a configuration in a folder, from where it stands, and tell how it goes."""
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
+    ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
-        return train(
-            algorithm,
-            env,
-            seeds=asked.seeds,
-            epochs=config.epochs,
-            seed=asked.seed,
-            budget=asked.budget,
-            discount=asked.discount,
-            selection=selection_of(config),
-            out=out,
-            config=config,
-            report=report,
-            advise=_printed,
-        )
+        return _trained(_Job(algorithm, env, ledger, config, selection_of(config)), out, init, report, _printed)
 
 
 @dataclasses.dataclass

@@ -5,26 +5,27 @@ from __future__ import annotations
 import io
 import pathlib
 import sys
+from typing import NamedTuple
 
 import numpy as np
 
 from saute.core.errors import UserError
 from saute.core.options import options
-from saute.envs.from_gym import HostEnvs
+from saute.core.tables import columns
+from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
 from saute.runs.checkpoint import CheckpointError, write_atomically
 from saute.runs.config import Config
-from saute.runs.evaluate import Outcome, evaluator, pooled
+from saute.runs.evaluate import Outcome, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
 
-__all__ = ["Budget", "in_words", "keep_outcomes", "outcomes_of"]
+__all__ = ["HEADS", "Budget", "Evaluation", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
 
-BATCH = 10_000
-"""Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 HOST_BATCH = 500
-
+HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
+"""Of the table that `rows_of` fills; costs are those that the budget is spent on, discounted if it is."""
 
 Budget = float | tuple[float, ...]
 """One number, or one per constraint."""
@@ -55,16 +56,23 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | No
         _warn_of_unseen(run, config, budget)
     against = config.experiment.budget if budget is None else budget
     ledger = None if against is None else options(against, discount=config.experiment.discount)
-    size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
-    test = evaluator(net, env, size, ledger)
-    outcomes = []
-    for i, policy in enumerate(policies):
-        starts = range(seed + i * episodes, seed + (i + 1) * episodes, size)
-        try:
-            outcomes.append(pooled([test(policy.parameters, start) for start in starts], episodes))
-        except ValueError as problem:
-            raise UserError(f"{run}: {problem}") from problem
+    try:
+        outcomes = tested(net, [policy.parameters for policy in policies], env, episodes, seed, ledger)
+    except ValueError as problem:
+        raise UserError(f"{run}: {problem}") from problem
     return (config if budget is None else changed(config, "experiment.budget", budget)), outcomes
+
+
+class Evaluation(NamedTuple):
+    """Fresh episodes of every seed of a run; shown as a table."""
+
+    outcomes: list[Outcome]
+    budget: Budget | None
+
+    def __repr__(self) -> str:
+        named = [*((str(i), one) for i, one in enumerate(self.outcomes)), ("all", pooled(self.outcomes))]
+        rows = [row[1:] for seed, one in named for row in rows_of("", seed, one, self.budget)]
+        return columns([list(HEADS[1:]), *rows], right=range(5))
 
 
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
@@ -104,3 +112,30 @@ def _warn_of_unseen(run: pathlib.Path, config: Config, budget: Budget) -> None:
         known = highest if np.array_equal(lowest, asked.budget) else f"{in_words(lowest)} to {highest}"
         began = f"began with a budget of {in_words(budget)}, only with {known}"
         print(f"warning: no episode of {run}'s training {began}", file=sys.stderr)
+
+
+def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> list[list[str]]:
+    """What the episodes of a seed come to; of several constraints a row for all of them together, and one for each."""
+    returns, costs, violated = outcome.task_return, outcome.spent, outcome.violated
+    name = run if len(run) <= 30 else "…" + run[-29:]
+    value = f"{returns.mean():.2f} ± {returns.std():.2f}"
+    if costs.ndim == 1:
+        known = violated if budget is not None else None
+        return [[name, "–" if known is None else in_words(budget or 0.0), seed, value, *_paid(costs), _bound(known)]]
+    each = outcome.violated_each
+    limits = ["–"] * costs.shape[1] if each is None or budget is None else [f"{one:g}" for one in np.atleast_1d(budget)]
+    rows = [[name, "any", seed, value, "", "", _bound(violated)]]
+    for i, limit in enumerate(limits):
+        rows.append([name, limit, seed, "", *_paid(costs[:, i]), _bound(None if each is None else each[:, i])])
+    return rows
+
+
+def _paid(costs: np.ndarray) -> tuple[str, str]:
+    return f"{costs.mean():.2f}", f"{costs.max():.2f}"
+
+
+def _bound(violated: np.ndarray | None) -> str:
+    if violated is None:
+        return "no budget"
+    k, n = int(violated.sum()), len(violated)
+    return f"{k} of {n}, so ≤ {100 * upper_bound(k, n):.3f} % at 95 %"

@@ -24,7 +24,7 @@ from saute.learn.soft import weighing
 from saute.runs.checkpoint import CheckpointError, load, restore, save
 from saute.runs.pretrained import located
 
-__all__ = ["BudgetedPolicy", "Policy", "load_policies", "load_policy", "policy_description", "save_policies"]
+__all__ = ["BudgetedPolicy", "Policy", "load_policies", "load_policy", "policy_description", "policy_of", "save_policies"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,15 +175,19 @@ def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:
     path = located(path)
     file = path / "policy.safetensors" if path.is_dir() else path
     arrays, meta = load(file)
-    low, high = (None if meta[end] is None else np.asarray(meta[end], np.float32) for end in ("low", "high"))
-    reference = None if meta["reference"] is None else np.asarray(meta["reference"], np.float32)
-    net = _net(meta, low, high)
-    shapes = jax.eval_shape(net.init, jax.random.key(0))
+    shapes = jax.eval_shape(policy_of((), meta).net.init, jax.random.key(0))
     seeds = sorted({int(name.split("'")[1]) for name in arrays})
     empty = {str(seed): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for seed in seeds}
     stored = restore(empty, arrays, file)
-    start = np.asarray(meta.get("start", 0))
-    return {seed: Policy(net, stored[str(seed)], low, high, reference, start) for seed in seeds}
+    return {seed: policy_of(stored[str(seed)], meta) for seed in seeds}
+
+
+def policy_of(parameters: PyTree, description: dict[str, Any]) -> Policy:
+    """The policy of these parameters, by its `policy_description`."""
+    low, high = (None if description[end] is None else np.asarray(description[end], np.float32) for end in ("low", "high"))
+    reference = None if description["reference"] is None else np.asarray(description["reference"], np.float32)
+    start = np.asarray(description.get("start", 0))
+    return Policy(_net(description, low, high), parameters, low, high, reference, start)
 
 
 def _net(meta: dict[str, Any], low: np.ndarray | None, high: np.ndarray | None) -> Net | Planner:

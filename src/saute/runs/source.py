@@ -12,12 +12,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from saute.core.cost import CostSource
 from saute.core.names import nearest
+from saute.core.options import Options
 from saute.core.protocol import Env
+from saute.core.vector import SauteVectorWrapper
 from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "found", "named"]
+__all__ = ["IN_PYTHON", "Source", "found", "imported", "named"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
@@ -32,6 +34,28 @@ class Source(NamedTuple):
     ready: Any = None
     """An `Env`, `HostEnvs` or a vector environment, which cannot be made again or in other numbers."""
     cost: CostSource = "cost"
+
+    @property
+    def cost_name(self) -> str | tuple[str, ...]:
+        """As the configuration has it."""
+        if callable(self.cost):
+            return f"{IN_PYTHON}{getattr(self.cost, '__name__', type(self.cost).__name__)}"
+        return self.cost if isinstance(self.cost, str) else tuple(self.cost)
+
+    @property
+    def options(self) -> Options | None:
+        """What the environments were sautéed with, if they were when they were given."""
+        if self.ready is None and self.make is None:
+            return None
+        if isinstance(self.ready, Env | HostEnvs):
+            return getattr(self.ready, "options", None)
+        one = self.ready or self.make()  # type: ignore[misc]
+        chosen = None
+        if one.metadata.get("saute"):
+            chosen = one.options if isinstance(one, SauteVectorWrapper) else one.get_wrapper_attr("options")
+        if self.ready is None:
+            one.close()
+        return chosen
 
     @property
     def key(self) -> CostSource:
@@ -78,7 +102,18 @@ def named(name: str, cost: CostSource = "cost") -> Source:
                 f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
             ) from problem
     nearest(id, gym.registry, "environment")
-    return Source(name, functools.partial(gym.make, id), cost=cost)
+    return Source(name, functools.partial(gym.make, id), cost=imported(cost))
+
+
+def imported(cost: CostSource) -> CostSource:
+    """The function of a cost that is called module:function; everything else as it is."""
+    if not isinstance(cost, str) or ":" not in cost:
+        return cost
+    module, _, name = cost.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as problem:
+        raise ValueError(f"cost {cost!r} cannot be imported ({problem}); pass a key of info, or module:function") from problem
 
 
 def found(env: Any, cost: CostSource = "cost") -> Source:
