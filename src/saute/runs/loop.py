@@ -62,11 +62,11 @@ class Run:
 
     def policy(self, seed: int = 0) -> Policy:
         """The policy of one seed: observation, and remaining budget if it sees one, in; action out."""
-        description = policy_description(spec_of(self.job.env), self.agent.policy, len(self.metrics))
+        description = policy_description(spec_of(self.job.env), cast(Any, self.agent.policy), len(self.metrics))
         return policy_of(self.policies[seed], description)
 
     def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None) -> Evaluation:
-        """Episodes of the deterministic policy of every seed on starts that training never saw, at its own budget or another."""
+        """Episodes of every seed's deterministic policy on starts that training never saw, at its own budget or another."""
         _check_counts(episodes=episodes)
         if budget is not None:
             budget = tuple(budget) if isinstance(budget, Sequence) else float(budget)
@@ -129,8 +129,8 @@ def train(
     Args:
         algorithm: a name, "ppo", "trpo", "cpo", "sac", "mbpo" or "pets", with the settings of the preset; or a learner that you
             made, `saute.trpo(saute.lagrangian(30.0))`, with its own.
-        env: a task ("pendulum"), a Gymnasium id, "module:Id-v0", an environment, a function that makes one, a vector environment
-            without autoreset, or a JAX-native `Env`; sautéed already or not.
+        env: a task ("pendulum"), a Gymnasium id, "module:Id-v0", an environment, a function that makes one, a vector
+            environment without autoreset, or a JAX-native `Env`; sautéed already or not.
         budget: of an episode, in the units of the cost; a list for several costs; `saute.uniform(low, high)` to draw it. By
             default that which the environment carries, then the limit of the constraint, then the task's own; violations are
             counted against it. If there is none, there is no violation rate.
