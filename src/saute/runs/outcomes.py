@@ -39,7 +39,9 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | No
     if episodes < 1:
         raise UserError(f"--episodes {episodes} must be at least 1")
     if budget is not None and not all(0.0 < one < float("inf") for one in np.atleast_1d(budget)):
-        raise UserError(f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost")
+        raise UserError(
+            f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
+        )
     config = read_config(run)
     try:
         env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)  # type: ignore[arg-type]
