@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
@@ -69,7 +70,7 @@ def cost_shape_of(env: Any) -> tuple[int, ...]:
 
     def cost(key: PRNGKeyArray) -> Any:
         space = env.action_space
-        action = jax.numpy.zeros(space.shape or (), space.dtype)
+        action = jax.numpy.asarray(np.zeros(space.shape or (), space.dtype))
         return env.step(env.reset(key)[0], action, key).cost
 
     shape: tuple[int, ...] = jax.eval_shape(cost, jax.random.key(0)).shape

@@ -174,26 +174,19 @@ def _costs(groups: Groups, budget: Budget | None) -> dict[str, tuple[dict[str, n
     """Costs of every group and the budget, by constraint: "cost", or "cost 0", "cost 1" and so on."""
     limits = list(budget) if isinstance(budget, Sequence) else None
     several = {name: by_constraint(pair[1], None if limits is None else len(limits)) for name, pair in _filled(groups).items()}
-    if all(one is None for one in several.values()) and not isinstance(budget, Sequence):
-        return {
-            "cost": (
-                {name: np.concatenate(as_seeds(pair[1], f"episode cost of {name}")) for name, pair in groups.items()},
-                budget,
-            )
-        }
-    counts = {name: 1 if one is None else len(one) for name, one in several.items()}
+
+    def together(seeds: Any, name: str) -> np.ndarray:
+        return np.concatenate(as_seeds(seeds, f"episode cost of {name}"))
+
+    if not isinstance(budget, Sequence) and all(one is None for one in several.values()):
+        return {"cost": ({name: together(pair[1], name) for name, pair in groups.items()}, budget)}
+    each = {name: one or [] for name, one in several.items()}
+    counts = {name: max(1, len(one)) for name, one in each.items()}
     count = next(iter(counts.values())) if limits is None else len(limits)
-    if (budget is not None and limits is None) or any(have != count for have in counts.values()):
+    if (budget is not None and limits is None) or any(len(one) != count for one in each.values()):
         raise ValueError(f"budget={budget} and costs of {counts} constraints do not fit; pass one budget per constraint")
     return {
-        f"cost {i}": (
-            {
-                name: np.concatenate(as_seeds(one[i], f"episode cost of {name}"))
-                for name, one in several.items()
-                if one is not None
-            },
-            None if limits is None else float(limits[i]),
-        )
+        f"cost {i}": ({name: together(one[i], name) for name, one in each.items()}, None if limits is None else limits[i])
         for i in range(count)
     }
 

@@ -32,7 +32,7 @@ def unchanged(state: State, *given: object) -> tuple[State, Metrics]:
     return state, {}
 
 
-def named(name: str, values: Float[Any, "*constraint"]) -> Metrics:
+def named(name: str, values: Shaped[Any, "*constraint"]) -> Metrics:
     """One number by its name, or several of them, one per constraint, as name_0, name_1 and so on."""
     return {name: values} if values.ndim == 0 else {f"{name}_{i}": values[i] for i in range(len(values))}
 
