@@ -85,6 +85,8 @@ def test_several_costs_nested_costs_vectors_and_functions() -> None:
     assert as_json(vector)["best"]["cost"] == {"costs[0]": 5.0, "costs[1]": 15.0}
     function = inspect(Scripted, lambda obs, action, next_obs, info: info["cost"] + float(np.abs(obs).sum() > 0), episodes=1)
     assert costs_of(function.random).tolist() == [[10.0]], "the observation before the step is at hand"
+    both = inspect(Scripted, lambda obs, action, next_obs, info: [info["cost"], 2.0], episodes=1)
+    assert costs_of(both.held).tolist() == [[5.0, 10.0]]
 
 
 def test_a_sauteed_environment_shows_its_task_and_not_what_was_made_of_it() -> None:
@@ -288,7 +290,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "saute/TwoArms-v0", "--episodes", "4", "--cost", "wear"]) == 2
     told = capsys.readouterr()
     assert "whole episodes" in told.out and "never negative: cost (0 to 1)" in told.err
-    assert main(["check", "saute/TwoArms-v0", "--episodes", "0"]) == 2
+    assert main(["check", "saute/TwoArms-v0", "--episodes", "0"]) == main(["check", "saute/TwoArms-v0", "--cost"]) == 2
     assert main(["check", "saute/TwoArms-v0", "--cost", "math:nothing"]) == 2
     assert "module:function" in capsys.readouterr().err
 
