@@ -27,7 +27,10 @@ from saute.cli.main import main
 from saute.core.options import options
 from saute.envs.from_gym import HostEnvs
 from saute.runs.advice import ENOUGH, Seen, advice, cliff, unsafe_reward_for, watched
+from saute.runs.build import configured
+from saute.runs.config import Experiment
 from saute.runs.inspection import auto_unsafe_reward, costs_of, greediest, inspect
+from saute.runs.loop import run
 from saute.runs.remarks import budgets_for, errors, suggested_unsafe_reward, warnings_of
 
 
@@ -85,6 +88,8 @@ def test_several_costs_nested_costs_vectors_and_functions() -> None:
     assert as_json(vector)["best"]["cost"] == {"costs[0]": 5.0, "costs[1]": 15.0}
     function = inspect(Scripted, lambda obs, action, next_obs, info: info["cost"] + float(np.abs(obs).sum() > 0), episodes=1)
     assert costs_of(function.random).tolist() == [[10.0]], "the observation before the step is at hand"
+    both = inspect(Scripted, lambda obs, action, next_obs, info: [info["cost"], 2.0], episodes=1)
+    assert costs_of(both.held).tolist() == [[5.0, 10.0]]
 
 
 def test_a_sauteed_environment_shows_its_task_and_not_what_was_made_of_it() -> None:
@@ -266,12 +271,22 @@ def test_training_warns_once_of_safe_rewards_below_the_unsafe_one(n: float, host
     small = OnPolicySettings(steps_per_epoch=40, hidden=(4,), policy_iterations=1, value_iterations=1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = saute.train(saute.ppo(settings=small), env, seeds=1, epochs=3)
+        trained = saute.train(saute.ppo(settings=small), env, seeds=1, epochs=3)
     told = [one for one in caught if "overspending can pay" in str(one.message)]
     assert len(told) == (1 if n == 0.0 else 0) and all(one.filename == __file__ for one in told)
-    for (metrics,) in run.metrics:
+    for (metrics,) in trained.metrics:
         assert -1.0 <= metrics["lowest_reward"] < 0.0
         assert metrics["worst_return"] <= metrics["task_return"] <= metrics["best_return"]
+
+
+def test_the_command_line_notes_it_in_one_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "Trade-v0" not in gym.registry:
+        gym.register("Trade-v0", entry_point=Trade)
+    asked = Experiment("Trade-v0", "ppo", budget=2.0, seeds=1, epochs=2, envs=4)
+    small = {"steps_per_epoch": 40, "hidden": (4,), "policy_iterations": 1, "value_iterations": 1}
+    run(configured(asked, {f"settings.{name}": value for name, value in small.items()}), tmp_path)
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert "a reward of -3, below the unsafe reward 0" in note
 
 
 def test_nothing_is_safe_or_unsafe_where_nothing_is_sauteed() -> None:
@@ -288,7 +303,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "saute/TwoArms-v0", "--episodes", "4", "--cost", "wear"]) == 2
     told = capsys.readouterr()
     assert "whole episodes" in told.out and "never negative: cost (0 to 1)" in told.err
-    assert main(["check", "saute/TwoArms-v0", "--episodes", "0"]) == 2
+    assert main(["check", "saute/TwoArms-v0", "--episodes", "0"]) == main(["check", "saute/TwoArms-v0", "--cost"]) == 2
     assert main(["check", "saute/TwoArms-v0", "--cost", "math:nothing"]) == 2
     assert "module:function" in capsys.readouterr().err
 

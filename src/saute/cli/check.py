@@ -43,12 +43,14 @@ class Check:
 
 
 def check(options: Check) -> None:
+    if not options.cost:
+        raise UserError("--cost names nothing; pass a key of info, or leave it out for 'cost'")
     if options.episodes < 1 or not options.seconds > 0:
         raise UserError(f"--episodes {options.episodes} must be at least 1, and --seconds {options.seconds:g} above 0")
     spec = spec_of(options.env)
     try:
         seen = inspect(
-            lambda: gym.make(spec, disable_env_checker=True),
+            lambda: _made(spec),
             _source(options.cost),
             episodes=options.episodes,
             seed=options.seed,
@@ -96,6 +98,13 @@ def as_json(seen: Inspection) -> dict[str, Any]:
         "errors": errors(seen),
     }
     return json.loads(json.dumps(values), parse_constant=lambda _: None)
+
+
+def _made(spec: gym.envs.registration.EnvSpec) -> gym.Env:
+    try:
+        return gym.make(spec, disable_env_checker=True)
+    except Exception as problem:
+        raise UserError(f"{spec.id} cannot be made: {problem}") from problem
 
 
 def _source(words: Sequence[str]) -> CostSource:

@@ -221,19 +221,19 @@ def _cost(notes: _Notes, before: object, action: object, obs: object, info: Mapp
     """The cost of a step; what is wrong with it is noted instead."""
     try:
         if notes.shape is None:
-            notes.shape = _shape(notes.source, info)
+            notes.shape = _shape(notes.source, before, action, obs, info)
         return read(notes.source, notes.shape, before, action, obs, info)
     except ValueError as problem:
         notes.problem = str(problem)
         return math.nan
 
 
-def _shape(source: CostSource, info: Mapping[str, Any]) -> tuple[int, ...]:
-    """One cost, or as many as there are keys, or numbers behind the only key."""
-    if isinstance(source, str):
-        value = np.asarray(info.get(source, 0.0))
-        return value.shape if value.ndim == 1 and value.size > 1 else ()
-    return () if callable(source) else (len(source),)
+def _shape(source: CostSource, before: object, action: object, obs: object, info: Mapping[str, Any]) -> tuple[int, ...]:
+    """One cost, or as many as there are keys, or numbers behind the only key or from the function."""
+    if not isinstance(source, str) and not callable(source):
+        return (len(source),)
+    value = np.asarray(info.get(source, 0.0) if isinstance(source, str) else source(before, action, obs, info))
+    return value.shape if value.ndim == 1 and value.size > 1 else ()
 
 
 def _note_keys(keys: dict[str, Key], info: Mapping[str, Any], prefix: str, skip: set[str]) -> None:
