@@ -62,7 +62,7 @@ def bare_rollout(task: Any, n: int = 100, repeats: int = 5) -> Callable[[], int]
 
     def work() -> int:
         for _ in range(repeats):
-            # Going on from where it was, as ours does: a robot at rest is quicker to simulate than one that drives.
+            # It continues from the last state, as ours does: a robot at rest is faster to simulate than one that drives.
             pool.rollout(model, data, x, control, state=states, sensordata=sensors)
             x[:] = states[:, -1]
         return repeats * n
@@ -89,7 +89,7 @@ def python_loop(task: Any, steps: int = 200) -> Callable[[], int]:
 
 
 class Random(NamedTuple):
-    """Acts anyhow, and learns nothing."""
+    """An agent that acts at random and learns nothing."""
 
     actions: int
 

@@ -1,8 +1,8 @@
-"""The host collector on the Car, acting with policies, against the bare batched simulator driven by ready-made actions.
+"""Steps/s of the host driver on the Car, with policies that act, against the bare batched simulator with fixed actions.
 
     python benchmarks/bench_host.py
 
-To reach: ≥ 0.7 × the bare simulator. Then five seeds side by side, as `saute train car` collects, against one after the other.
+To reach: ≥ 0.7 × the bare simulator. Five seeds side by side, as in `saute train car`, are compared with one by one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def bare() -> Callable[[], int]:
 
 
 class Collecting(OnPolicyAgent):
-    """Acts as the learner does, and learns nothing."""
+    """An agent that acts as the learner does, but learns nothing."""
 
     learn = staticmethod(unchanged)  # type: ignore[assignment]
 
@@ -55,7 +55,7 @@ def ours(side_by_side: bool) -> Callable[[], int]:
     envs = environment_of(config, num_envs=SEEDS * EACH if side_by_side else EACH)
     if side_by_side:
         envs = HostEnvs(envs.envs, seeds=SEEDS)
-    # Epochs begin anew, as those of a training, although they are shorter than its episodes.
+    # Every epoch begins with new episodes, as in training, although these epochs are shorter than an episode.
     envs.horizon = STEPS
     agent = algorithm_of(config).agent(spec_of(envs))
     body = drive(Collecting(**{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}), envs)

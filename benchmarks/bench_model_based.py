@@ -1,4 +1,4 @@
-"""Seconds of a PETS plan, of 5000 planned steps, and of MBPO, against the times that a user would accept.
+"""Seconds of a PETS plan, of 5000 planned steps, and of MBPO, against the times that a user accepts.
 
     python benchmarks/bench_model_based.py
 
@@ -26,7 +26,7 @@ SEEDS, CORES = 5, cores()
 
 
 def seconds(work: Callable[[], Any], turns: int) -> float:
-    """The median of some turns, after one that compiles."""
+    """The median time of some turns, after one turn that compiles."""
     taken = []
     for _ in range(turns + 1):
         begin = time.perf_counter()
@@ -46,7 +46,7 @@ def plans(agent: Any, parameters: Any, count: int) -> float:
 
 
 def epoch(agent: Any, env: Any, warm: int, seeds: int) -> float:
-    """An epoch of some seeds at once, after the warm ones that fill the replay beyond its random steps."""
+    """Seconds of an epoch of some seeds at once, after `warm` epochs, which include the random steps."""
     body, keys = drive(agent, env, env.options), [jax.random.key(i) for i in range(seeds)]
     trainings = body.first(keys)
     for _ in range(warm):

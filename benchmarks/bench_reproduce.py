@@ -1,10 +1,10 @@
-"""Hours of training of `saute reproduce all --scale laptop` from nothing, against the six that it may take on two cores.
+"""Hours of training of `saute reproduce all --scale laptop` from nothing, against the limit of six on two cores.
 
     python benchmarks/bench_reproduce.py [ARTIFACT …]
 
-Every different run is begun with its own settings, compiling included, and stopped after some epochs of learning, whose pace
-is that of the rest; `expected` is what `saute reproduce --list` says. Then two trainings at once, as `--jobs 2` runs them,
-against one after the other. About 30 minutes.
+Every different run is compiled and begun with its own settings, and stopped after some epochs of learning; we assume that the
+rest has the same pace. `expected` is what `saute reproduce --list` says. Then two trainings at once, as with `--jobs 2`, are
+compared with one after the other. It takes about 30 minutes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from saute.runs.loop import train
 
 LIMIT = 6 * 3600.0
 SECONDS, EPOCHS = 15.0, 3
-"""A run is timed for at least as long and for as many epochs of learning."""
+"""A run is timed for at least this many seconds and epochs of learning."""
 PAIRED = {"double-pendulum": "TRPO-L", "car": "TRPO-L"}
-"""What is trained twice at once: most hours are theirs."""
+"""The runs of which two are trained at once; these tasks take most of the hours."""
 
 
 class Enough(Exception):
@@ -39,7 +39,7 @@ class Enough(Exception):
 
 
 def warm_epochs(config: Config) -> int:
-    """Epochs at the beginning that compile, or act at random, and so are not like the others."""
+    """How many epochs at the beginning compile or act at random, and so take another time than the rest."""
     settings = config.settings
     if isinstance(settings, OnPolicySettings):
         return 1
@@ -48,9 +48,9 @@ def warm_epochs(config: Config) -> int:
 
 
 def timed(config: Config, out: pathlib.Path, seconds: float = SECONDS) -> tuple[float, float]:
-    """Seconds of compiling and the warm epochs together, and of each later epoch."""
+    """Seconds of compilation and the warm epochs together, and seconds of each later epoch."""
     selection, warm, asked = selection_of(config), warm_epochs(config), config.experiment
-    # Where there are validations, as many of them are timed as belong to the epochs.
+    # If there are validations, whole cycles are timed: all epochs from one validation to the next.
     least = EPOCHS if selection is None else selection.every
     begin, ends = time.monotonic(), []
 

@@ -47,7 +47,7 @@ def threads(algorithm: Any, env: Any) -> Callable[[], int]:
 
 
 def batched(algorithm: Any, env: Any) -> Callable[[], int]:
-    """The same with the seeds as a batch axis of one program."""
+    """The same, with the seeds as a batch axis of one compiled program."""
     agent = algorithm.agent(spec_of(env))
     window = window_of(agent.settings, env)
     play, keys = rollout(agent, env, window, env.options), jax.random.split(jax.random.key(0), SEEDS)
@@ -87,7 +87,7 @@ def peers() -> dict[str, Callable[[], int]]:
 
 
 def value_fit() -> tuple[float, float]:
-    """Products/s of one core in the value fit, and of the same products alone, in Gflop/s."""
+    """Gflop/s of one core: in the fit of the value net, and in matrix products of the same shapes alone."""
     settings = saute.trpo().settings
     agent = saute.trpo().agent(spec_of(saute.saute(saute.envs.pendulum())))
     state = agent.init(jax.random.key(0))

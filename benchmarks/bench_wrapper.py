@@ -1,4 +1,4 @@
-"""What sautéing costs: steps/s of Pendulum-v1 with a cost, bare, in an identity wrapper and sautéed; one environment and 64.
+"""How much time sautéing takes: steps/s of Pendulum-v1 bare, in an identity wrapper, and sautéed; one environment and 64.
 
     python benchmarks/bench_wrapper.py
 
@@ -19,7 +19,7 @@ import saute
 
 
 class Pendulum(PendulumEnv):
-    """Gymnasium's pendulum, which reports a cost as every environment to be sautéed does."""
+    """Gymnasium's pendulum with a cost in its info."""
 
     def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, info = PendulumEnv.step(self, action)

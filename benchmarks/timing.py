@@ -1,4 +1,4 @@
-"""Ratios from one run: contenders take turns, and the ratios are medians over the turns."""
+"""Compare speeds within one run: the contenders take turns, and ratios are medians over the turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rates = dict[str, np.ndarray]
 
 
 def rates(contenders: dict[str, Callable[[], int]], turns: int = 15) -> Rates:
-    """Units per second of each contender in every turn; a contender does some work and returns how many units it was."""
+    """Units of work per second of each contender in every turn; a contender works, and returns how many units it did."""
     seen: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():
         work()
@@ -24,7 +24,7 @@ def rates(contenders: dict[str, Callable[[], int]], turns: int = 15) -> Rates:
 
 
 def ratio(results: Rates, name: str, reference: str) -> float:
-    """Median over the turns of one rate over another, so that a slow moment of the machine slows both."""
+    """The median over the turns of the ratio of two rates; a slow moment of the machine slows both."""
     return float(np.median(results[name] / results[reference]))
 
 

@@ -57,8 +57,8 @@ def train(steps: int, sauted: bool, seed: int) -> Report:
             next_obs, reward, terminated, truncated, info = envs.step(action.clamp(-1, 1).numpy())
             next_obs, reward = torch.as_tensor(next_obs), torch.as_tensor(reward, dtype=torch.float32)
             if truncated.any():
-                # A time-out is not the end of the world: add the value of where the episode stopped, with the budget that
-                # it had left there. next_obs is the first observation of the next episode, with a fresh budget.
+                # A time-out is not a terminal state: add the value of the episode's last observation, with the budget that it
+                # had left. next_obs is already the first observation of the next episode, with a full budget.
                 final_obs = torch.as_tensor(np.stack(info["final_obs"][truncated]))
                 with torch.no_grad():
                     reward[torch.as_tensor(truncated)] += GAMMA * agent.value(final_obs)

@@ -1,6 +1,7 @@
 """Sauté-SAC on a MuJoCo task: HalfCheetah with a budget for speeding. Run: python examples/mujoco_velocity.py
 
-The cost of a step is the speed above 1 m/s, an episode has 200 steps, and its budget is 10. In this folder, with a preset:
+The cost of a step is the speed above 1 m/s, an episode has 200 steps, and its budget is 10. In this folder the
+command line does the same with a preset:
 saute train mujoco_velocity:SpeedLimit-v0 --algo sac --preset fast --envs 4 --budget 10 --unsafe-reward -0.5
 """
 
@@ -33,7 +34,7 @@ SETTINGS = SacSettings(
 
 
 class SpeedLimit(gym.Wrapper):
-    """Adds the cost to `info`; that is all that an environment needs to be sautéed."""
+    """Adds the cost to `info`, which is all that Sauté needs of an environment."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
@@ -53,7 +54,7 @@ def make(num_envs: int, sauted: bool) -> HostEnvs:
 
 
 def train(steps: int, sauted: bool, seed: int, episodes: int) -> Outcome:
-    """Train in four environments side by side, then evaluate the deterministic policy on starts that it never saw."""
+    """Train in four environments side by side, then evaluate the deterministic policy from starts that it never saw."""
     algorithm = saute.sac(settings=dataclasses.replace(SETTINGS, relabel=sauted))
     run = saute.train(algorithm, make(4, sauted), seeds=1, seed=seed, epochs=max(1, steps // SETTINGS.steps_per_epoch))
     return evaluate(run.agent.policy, run.policies[0], make(episodes, sauted), episodes, ledger=options(BUDGET))

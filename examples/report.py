@@ -27,7 +27,7 @@ class Report(NamedTuple):
 
 
 def evaluate(act: Callable[[Any], Any], env: gym.Env, episodes: int = 100, seed: int = 1_000_000) -> Report:
-    """Run a policy obs → action on seeds that training never saw, and count its costs without trusting the wrapper."""
+    """Run a policy obs → action on seeds that training never saw, and add up its costs without the wrapper's help."""
     returns, costs = np.zeros(episodes), np.zeros(episodes)
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
@@ -46,9 +46,9 @@ def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> flo
 
 
 def compare(train: Callable[..., Report], steps: int, seed: int = 0) -> None:
-    """Train vanilla and sautéed side by side and print a table.
+    """Train without and with Sauté, and print a table.
 
-    This probe is deterministic, and so are the evaluated policies: the bound shows how to report a task with random starts.
+    This task and the evaluated policies are deterministic; the bound shows how to report a task with random starts.
     """
     torch.set_num_threads(1)  # networks this small are slower on several threads
     print(f"{'method':8} {'task return':>11} {'cost':>6}   violations (budget {BUDGET:g})")

@@ -87,16 +87,16 @@ def _text(
     dependent = [i for i, cell in enumerate(exact.policy[0]) if i != world.goal and len({*cell[cell >= 0].tolist()}) > 1]
     return "\n\n".join(
         [
-            f"## Grid-world: −V_n rises to −V_∞\n\nExpected number of steps to the goal, {solved.HORIZON} at most, each "
-            "overspent one counting n; in brackets how often the optimal policy of n overspends.",
+            f"## Grid-world: −V_n rises to −V_∞\n\nExpected number of steps to the goal, at most {solved.HORIZON}; a step "
+            "after overspending counts n. In brackets: how often the optimal policy for n overspends.",
             _penalties(mud),
-            f"The optimal first action of n = ∞ depends on the remaining budget in {len(dependent)} of {len(world.cells) - 1} "
+            f"The optimal first action for n = ∞ depends on the remaining budget in {len(dependent)} of {len(world.cells) - 1} "
             "cells.\n\n![Values](values.png)\n\n![Policies](policies.png)",
-            "## Pendulum: best return for a budget\n\nV₀ and the Lagrangian dual are those of the grid; return and cost are "
+            "## Pendulum: best return for a budget\n\nV₀ and the Lagrangian dual are values of the grid; return and cost are "
             f"those of its controller in {episodes} episodes of the true dynamics, from test starts.",
             _controlled(swings, episodes),
-            "The dual bounds the return of every policy that keeps the budget only as far as the grid is fine enough: where "
-            "the controller earns more than V₀ or the dual, interpolation has lost at least the difference.",
+            "The dual bounds the return of every policy that keeps the budget, but only if the grid is fine enough: where the "
+            "controller earns more than V₀ or the dual, interpolation has lost at least the difference.",
             f"V_n on the coarsest grid at budget {coarse[0].budget:g}: "
             + ", ".join(f"{row.value:.3f} (n = {row.n:g})" for row in coarse)
             + ".\n\n![Return and budget](pendulum.png)",

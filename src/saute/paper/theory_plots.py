@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,13 +28,10 @@ def value_curves(rows: Sequence[Penalised]) -> Figure:
         finite = [row for row in rows if row.budget == budget and row.n < np.inf]
         (limit,) = (row for row in rows if row.budget == budget and row.n == np.inf)
         n = [row.n for row in finite]
-        left.plot(
-            n, [-row.value for row in finite], color=colour, linestyle=line, marker="o", markersize=3, label=f"{budget:g}"
-        )
+        style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": "o", "markersize": 3}
+        left.plot(n, [-row.value for row in finite], label=f"{budget:g}", **style)
         left.axhline(-limit.value, color=colour, linestyle="--", linewidth=0.9)
-        right.plot(
-            n, np.array([row.violation for row in finite], float), color=colour, linestyle=line, marker="o", markersize=3
-        )
+        right.plot(n, np.array([row.violation for row in finite], float), **style)
     for axis in (left, right):
         axis.set_xscale("symlog", linthresh=0.25)
         axis.set(xlabel="penalty n of an overspent step", xlim=(-0.02, 1.2 * max(row.n for row in rows if row.n < np.inf)))
@@ -88,15 +85,8 @@ def budget_curve(rows: Sequence[Controlled], learned: Sequence[Measured]) -> Fig
     axis.axhline(free.task_return, color="black", linestyle="--", linewidth=0.9, label="no budget")
     safe, unsafe = ([one for one in learned if (one.violations == 0) == clean] for clean in (True, False))
     for kind, marker, name in ((safe, "x", "learned, no violation in tests"), (unsafe, "^", "learned, with violations")):
-        axis.plot(
-            [one.budget for one in kind],
-            [one.task_return.mean for one in kind],
-            marker,
-            color="black",
-            fillstyle="none",
-            markersize=6,
-            label=name,
-        )
+        budgets, returns = [one.budget for one in kind], [one.task_return.mean for one in kind]
+        axis.plot(budgets, returns, marker, color="black", fillstyle="none", markersize=6, label=name)
     axis.set(xlabel="budget d", ylabel="mean task return")
     figure.legend(fontsize="small", frameon=False, loc="outside right upper")
     return figure
