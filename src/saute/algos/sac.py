@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import Constraint, Free
-from saute.learn.nets import MLP, SquashedGaussian, init_mlp, mlp, squashed_for
+from saute.learn.nets import MLP, Normaliser, SquashedGaussian, init_mlp, mlp, squashed_for
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
+from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated
 
 __all__ = ["Sac", "SacAgent", "SacSettings", "SacState", "sac"]
 
@@ -47,6 +49,11 @@ class SacSettings:
     relabel: bool = False
     """Whether half of each batch gets fresh remaining budgets, w ~ U[−overdraft, 1] · (largest budget)."""
     overdraft: float = 0.1
+    running_normaliser: bool = False
+    """Whether the nets see observations with the mean and deviation of all so far taken out; never those of z or pictures."""
+    scale_rewards: bool = False
+    """Whether the learner sees rewards divided by the running size of discounted returns; what is reported is not. Leave
+    value_scale at 1 then."""
 
     def updates(self, num_envs: int) -> int:
         """Updates after every step of all environments."""
@@ -72,7 +79,11 @@ class SacState(NamedTuple):
     temperature_optimiser: PyTree
     constraint: PyTree
     replay: Replay | None
+    """With observations and rewards as they came; they are normalised when they are used."""
     steps: Int[Array, ""]
+    observed: Statistics | tuple[()] = ()
+    """Of all observations so far, if the nets see them normalised."""
+    rewards: Statistics | tuple[()] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +112,10 @@ class Sac:
                 )
             unit = B.rescale(constraint.limit, self.settings.cost_discount, spec.horizon)
             constraint = dataclasses.replace(constraint, limit=1.0)  # type: ignore[type-var]
+        check_discount(self.settings.scale_rewards, self.settings.discount)
         policy = squashed_for(spec.observation_space, spec.action_space, self.settings.hidden)
-        return SacAgent(self.settings, constraint, policy, options, unit)
+        pixels = 0 if spec.image is None else math.prod(spec.image)
+        return SacAgent(self.settings, constraint, policy, options, unit, pixels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +129,8 @@ class SacAgent:
     options: Options | None
     unit_cost: float = 1.0
     """What a cost of d/T per step comes to: d(1 − γᵀ)/((1 − γ)T)."""
+    pixels: int = 0
+    """How many of the first observations are those of a picture, which are never normalised."""
 
     prepare = begin = learn = staticmethod(unchanged)
 
@@ -146,6 +161,8 @@ class SacAgent:
             constraint=self.constraint.init(),
             replay=create(row_like(self.bare_observations, self.policy.actions, self.options), settings.replay),
             steps=jnp.zeros((), jnp.int32),
+            observed=nothing(self.bare_observations - self.pixels) if settings.running_normaliser else (),
+            rewards=nothing() if settings.scale_rewards else (),
         )
 
     @property
@@ -159,7 +176,7 @@ class SacAgent:
 
     def act(self, state: SacState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
         """Uniform actions at first, then the policy's; what is noted is the action in (−1, 1)."""
-        drawn = self.draw(state.policy, obs, key)[0]
+        drawn = self.draw(state.policy, self.seen(state, obs), key)[0]
         uniform = jax.random.uniform(key, drawn.shape, minval=-1.0, maxval=1.0)
         unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
         return Acted(self.policy.scale(unit), extras=unit)
@@ -184,10 +201,23 @@ class SacAgent:
         return apart._replace(replay=replay), metrics
 
     def remembered(self, state: SacState, rows: Transition) -> SacState:
-        """With a step of all environments in the replay."""
+        """With a step of all environments in the replay, and in the running statistics."""
         assert state.replay is not None
         kept = add(state.replay, stored(rows, rows.extras, self.options))
-        return state._replace(replay=kept, steps=state.steps + len(rows.terminated))
+        met = rows.obs[:, self.pixels : self.bare_observations]
+        return state._replace(
+            replay=kept,
+            steps=state.steps + len(rows.terminated),
+            observed=updated(state.observed, met) if state.observed else (),
+            rewards=updated(state.rewards, rows.reward) if state.rewards else (),
+        )
+
+    def seen(self, state: SacState, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch obs"]:
+        """Observations as the nets see them."""
+        return self._inputs(state.observed)(obs) if state.observed else obs
+
+    def _inputs(self, observed: Statistics) -> Normaliser:
+        return inputs_of(observed, self.pixels, self.policy.observations - self.bare_observations)
 
     def updated(
         self, due: Bool[Array, ""], state: SacState, batch: Draw, key: PRNGKeyArray, updates: int
@@ -208,10 +238,11 @@ class SacAgent:
         return jax.lax.cond(due, learned, waited, state)
 
     def export(self, state: SacState) -> MLP:
-        return state.policy
+        """Parameters of the policy for plain observations."""
+        return self.policy.absorb(state.policy, self._inputs(state.observed)) if state.observed else state.policy
 
     def vital(self, state: SacState) -> PyTree:
-        return state.policy, state.critics, state.cost_critic, state.log_temperature
+        return state.policy, state.critics, state.cost_critic, state.log_temperature, state.observed, state.rewards
 
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
@@ -220,6 +251,9 @@ class SacAgent:
         """One step of the critics, the policy, the multiplier, the temperature and the target critics, in this order."""
         settings, adam = self.settings, optax.adam(self.settings.rate)
         next_key, policy_key = jax.random.split(key)
+        σ = return_scale(state.rewards, settings.discount) if state.rewards else 1.0
+        obs, next_obs = self.seen(state, batch.obs), self.seen(state, batch.next_obs)
+        batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
         critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
         loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
         gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
@@ -230,7 +264,7 @@ class SacAgent:
             state.temperature_optimiser,
             state.log_temperature,
         )
-        metrics = {"critic_loss": critic_loss, "value": value, "entropy": -log_prob}
+        metrics = {"critic_loss": critic_loss, "value": σ * value, "entropy": -log_prob}
         metrics |= {"temperature": jnp.exp(state.log_temperature), "multiplier": β}
         return state._replace(
             policy=policy,

@@ -80,11 +80,13 @@ class Normaliser(NamedTuple):
         return (Layer(weight, first.bias - self.mean @ weight), *net[1:])
 
 
-def normaliser(x: Float[Array, "... inputs"], untouched: int = 0) -> Normaliser:
-    """Mean 0 and deviation 1 for each input that varies in the sample; the last `untouched` ones stay as they are."""
+def normaliser(x: Float[Array, "... inputs"], untouched: int = 0, pixels: int = 0) -> Normaliser:
+    """Mean 0 and deviation 1 for each input that varies in the sample; the last `untouched` ones, and the first `pixels`, stay
+    as they are."""
     rows = x.reshape(-1, x.shape[-1])
     mean, deviation = rows.mean(0), rows.std(0)
-    kept = jnp.arange(x.shape[-1]) >= x.shape[-1] - untouched
+    place = jnp.arange(x.shape[-1])
+    kept = (place >= x.shape[-1] - untouched) | (place < pixels)
     scale = jnp.where(deviation > 1e-3, 1.0 / jnp.maximum(deviation, 1e-3), 1.0)
     return Normaliser(jnp.where(kept, 0.0, mean), jnp.where(kept, 1.0, scale))
 
@@ -196,6 +198,9 @@ class SquashedGaussian(Memoryless):
         """What `mode`, `sample` and `log_prob` work on: means and log σ before squashing."""
         mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD)
+
+    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
+        return inputs.absorbed(parameters)
 
     def mode(self, dist: Dist) -> Array:
         return self.scale(jnp.tanh(dist[0]))
