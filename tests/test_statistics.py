@@ -183,7 +183,7 @@ def test_statistics_are_those_of_the_task_and_the_policy_absorbs_them(solved: An
     np.testing.assert_array_equal(inputs(obs)[:, 2], obs[:, 2])
     wanted, found = agent.policy.decide(state.policy, (), inputs(obs))[0], agent.policy.decide(policy, (), obs)[0]
     # The offset is 10⁵ deviations, so the last digit of an observation is worth this much.
-    np.testing.assert_allclose(found, wanted, atol=5e-2)
+    np.testing.assert_allclose(found, wanted, atol=2e-2)
 
 
 @pytest.mark.parametrize("name", MAKE)
