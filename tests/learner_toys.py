@@ -181,11 +181,14 @@ def assert_same(a: Any, b: Any) -> None:
 _ON_POLICY = OnPolicySettings(
     hidden=(4,), steps_per_epoch=20, num_envs=2, value_iterations=3, policy_iterations=3, cg_iterations=3, tries=3
 )
-_SAC = SacSettings(hidden=(4,), batch=8, replay=50, random_steps=15, steps_per_epoch=20, num_envs=2, relabel=True)
+_SAC = SacSettings(
+    hidden=(4,), batch=8, replay=50, random_steps=15, steps_per_epoch=20, num_envs=2, relabel=True, running_normaliser=True,
+    scale_rewards=True,
+)  # fmt: skip
 _MODEL = ModelSettings(hidden=(4,), members=2, elites=1, batch=8, steps=3, rounds=2)
 _CEM = CemSettings(horizon=3, population=4, refining=4, elites=2, iterations=2, reused=1, particles=1)
 LEARNERS: dict[str, Any] = {
-    "ppo": ppo(settings=dataclasses.replace(_ON_POLICY, minibatches=2)),
+    "ppo": ppo(settings=dataclasses.replace(_ON_POLICY, minibatches=2, running_normaliser=True, scale_rewards=True)),
     "trpo": trpo(lagrangian(3.0), dataclasses.replace(_ON_POLICY, normalise=True, kl_epochs=4)),
     "cpo": cpo(3.0, _ON_POLICY),
     "sac": sac(pid(3.0), _SAC),

@@ -194,7 +194,8 @@ class MbpoAgent:
             def one(now: tuple[PyTree, Array, Array], key: PRNGKeyArray) -> tuple[tuple[PyTree, Array, Array], Rows]:
                 states, obs, remaining = now
                 act_key, step_key = jax.random.split(key)
-                unit = self.actor.weighing.sample(state.sac.policy, observed(obs, remaining, options), act_key)
+                seen = self.actor.seen(state.sac, observed(obs, remaining, options))
+                unit = self.actor.weighing.sample(state.sac.policy, seen, act_key)
                 step = jax.vmap(env.step)(states, self.policy.scale(unit), jax.random.split(step_key, len(unit)))
                 next_obs = step.obs[:, : obs.shape[1]]
                 left = remaining if options is None else step.state.remaining

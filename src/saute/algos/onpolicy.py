@@ -15,8 +15,9 @@ from saute.core.protocol import Episodes, Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, check_limits, mean, penalise
 from saute.learn.nets import MLP, ActorNet, Normaliser, init_mlp, mlp, normaliser, policy_for
-from saute.learn.pictures import Image
+from saute.learn.pictures import Image, pixels_of
 from saute.learn.returns import advantages
+from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated
 
 __all__ = ["Data", "Improve", "OnPolicy", "OnPolicyAgent", "OnPolicySettings", "OnPolicyState"]
 
@@ -43,6 +44,12 @@ class OnPolicySettings:
     """Epochs in which the trust region shrinks, δ_k = δ max(.1, 1 − k/K): large steps find the way, small ones keep it."""
     normalise: bool = False
     """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
+    running_normaliser: bool = False
+    """Whether the mean and deviation go on with the observations of every epoch, from those before training; never of z or
+    pictures."""
+    scale_rewards: bool = False
+    """Whether the learner sees rewards divided by the running size of discounted returns; what is reported is not. Leave
+    value_scale at 1 then."""
     minibatches: int = 1
     """Value fits and PPO's steps use k parts of the data in turn, Fisher products the first; 1, all of it, as in the paper."""
     clip: float = 0.2
@@ -98,6 +105,9 @@ class OnPolicyState(NamedTuple):
     constraint: PyTree
     normaliser: Normaliser | tuple[()]
     epoch: Int[Array, ""]
+    observed: Statistics | tuple[()] = ()
+    """Of all observations so far; the normaliser is what they were when the epoch began."""
+    rewards: Statistics | tuple[()] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +123,7 @@ class OnPolicy:
     def agent(self, spec: Spec) -> OnPolicyAgent:
         """The learner for an environment's spaces."""
         check_limits(self.name, self.constraint.limit, spec.cost_shape)
+        check_discount(self.settings.scale_rewards, self.settings.discount)
         budgets = spec.options.constraints if spec.options is not None and spec.options.augment else 0
         policy = policy_for(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
         return OnPolicyAgent(self, policy, budgets)
@@ -162,11 +173,14 @@ class OnPolicyAgent:
             constraint=self.algorithm.constraint.init(),
             normaliser=(),
             epoch=jnp.zeros((), jnp.int32),
+            rewards=nothing() if self.settings.scale_rewards else (),
         )
 
     @property
     def prepare(self) -> Callable[[OnPolicyState, Array], tuple[OnPolicyState, Metrics]]:
         """Takes the normaliser from what the untrained policy sees, if the settings ask for one."""
+        if self.settings.running_normaliser:
+            return self._watched
         return self._normalised if self.settings.normalise else unchanged
 
     def memory(self, count: int) -> tuple[()]:
@@ -181,7 +195,7 @@ class OnPolicyAgent:
         return self.policy.absorb(state.policy, state.normaliser) if state.normaliser else state.policy
 
     def vital(self, state: OnPolicyState) -> PyTree:
-        return state.policy, state.value, state.cost_value
+        return state.policy, state.value, state.cost_value, state.observed, state.rewards
 
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
@@ -189,10 +203,14 @@ class OnPolicyAgent:
     def learn(
         self, state: OnPolicyState, rows: Transition, episodes: Episodes, key: PRNGKeyArray
     ) -> tuple[OnPolicyState, Metrics]:
-        """One epoch: the multiplier from whole episodes, then the policy, then both value functions."""
+        """One epoch: the multiplier from whole episodes, then the policy, then both value functions.
+
+        All of it, and the acting before it, sees observations by one normaliser, so that old and new policy are compared as
+        functions of the same inputs; the statistics move afterwards, and with them, a little, what the next epoch acts by.
+        """
         settings, constrained, image = self.settings, self.algorithm.constraint.limit is not None, self.policy.image
         constraint, multiplier = self.algorithm.constraint.update(state.constraint, episodes.cost, episodes.counted)
-        rows = rows._replace(obs=_seen(state, rows.obs), next_obs=_seen(state, rows.next_obs))
+        met, state, rows = rows.obs, *self._scaled(state, rows)
         estimates = self._estimates(state, rows, episodes)
         parts = interleave((rows.obs, rows.action, *estimates), settings.minibatches)
         obs, action, advantage, target, cost_advantage, cost_target = parts
@@ -213,8 +231,20 @@ class OnPolicyAgent:
         if constrained:
             cost_value, cost_optimiser = self._fit_costs(state, obs, cost_target)
         nets = (policy, value, cost_value, policy_optimiser, value_optimiser, cost_optimiser)
-        metrics |= named("multiplier", multiplier)
-        return OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1), metrics
+        after = OnPolicyState(*nets, constraint, state.normaliser, state.epoch + 1, state.observed, state.rewards)
+        if settings.running_normaliser:
+            after, _ = self._watched(after, met)
+        return after, metrics | named("multiplier", multiplier)
+
+    def _scaled(self, state: OnPolicyState, rows: Transition) -> tuple[OnPolicyState, Transition]:
+        """Rows as the nets see them: normalised observations and, if the settings say so, r/σ with the σ of all rewards, the
+        epoch's own included; costs are never scaled."""
+        rows = rows._replace(obs=_seen(state, rows.obs), next_obs=_seen(state, rows.next_obs))
+        if not state.rewards:
+            return state, rows
+        rewards = updated(state.rewards, rows.reward)
+        scaled = rows.reward / return_scale(rewards, self.settings.discount)
+        return state._replace(rewards=rewards), rows._replace(reward=scaled)
 
     def _estimates(self, state: OnPolicyState, rows: Transition, episodes: Episodes) -> tuple[Array, Array, Array, Array]:
         """Advantage and value target of the reward, then of the cost, or each cost: 0 without a constraint."""
@@ -258,6 +288,12 @@ class OnPolicyAgent:
 
     def _normalised(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
         return state._replace(normaliser=normaliser(obs, self.budgets, self.policy.image)), {}
+
+    def _watched(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
+        """With these observations in the running statistics, and the normaliser by them."""
+        start, end = pixels_of(self.policy.image), self.policy.observations - self.budgets
+        known = updated(state.observed or nothing(end - start), obs[..., start:end])
+        return state._replace(observed=known, normaliser=inputs_of(known, start, self.budgets)), {}
 
 
 def _shrunk(epoch: Int[Array, ""], epochs: int | None) -> Float[Array, ""] | float:

@@ -20,10 +20,11 @@ from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, Free, check_limits
-from saute.learn.nets import MLP, Categorical, SquashedGaussian
+from saute.learn.nets import MLP, Categorical, Normaliser, SquashedGaussian
 from saute.learn.pictures import Image, pixels_of
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
 from saute.learn.soft import Drawn, Enumerated, Weighed, weighing
+from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated
 
 __all__ = ["Sac", "SacAgent", "SacSettings", "SacState", "sac"]
 
@@ -53,6 +54,11 @@ class SacSettings:
     relabel: bool = False
     """Whether half of each batch gets fresh remaining budgets, w ~ U[−overdraft, 1] · (largest budget)."""
     overdraft: float = 0.1
+    running_normaliser: bool = False
+    """Whether the nets see observations with the mean and deviation of all so far taken out; never those of z or pictures."""
+    scale_rewards: bool = False
+    """Whether the learner sees rewards divided by the running size of discounted returns; what is reported is not. Leave
+    value_scale at 1 then."""
 
     def updates(self, num_envs: int) -> int:
         """Updates after every step of all environments."""
@@ -78,7 +84,11 @@ class SacState(NamedTuple):
     temperature_optimiser: PyTree
     constraint: PyTree
     replay: Replay | None
+    """With observations and rewards as they came; they are normalised when they are used."""
     steps: Int[Array, ""]
+    observed: Statistics | tuple[()] = ()
+    """Of all observations so far, if the nets see them normalised."""
+    rewards: Statistics | tuple[()] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +118,7 @@ class Sac:
             units = tuple(B.rescale(one, self.settings.cost_discount, spec.horizon) for one in limits)
             unit, one = (units, (1.0,) * len(units)) if isinstance(constraint.limit, Sequence) else (units[0], 1.0)
             constraint = dataclasses.replace(constraint, limit=one)  # type: ignore[type-var]
+        check_discount(self.settings.scale_rewards, self.settings.discount)
         _check_memory(spec.image, self.settings.replay)
         chosen = weighing(spec.observation_space, spec.action_space, self.settings.hidden, spec.image)
         return SacAgent(self.settings, constraint, chosen, options, unit, spec.cost_shape)
@@ -169,6 +180,8 @@ class SacAgent:
                 settings.replay,
             ),
             steps=jnp.zeros((), jnp.int32),
+            observed=nothing(self.bare_observations - pixels_of(self.policy.image)) if settings.running_normaliser else (),
+            rewards=nothing() if settings.scale_rewards else (),
         )
 
     @property
@@ -182,7 +195,7 @@ class SacAgent:
 
     def act(self, state: SacState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
         """Uniform actions at first, then the policy's; what is noted of a vector is the action in (−1, 1)."""
-        drawn, uniform = self.weighing.sample(state.policy, obs, key), self.weighing.uniform(key, len(obs))
+        drawn, uniform = self.weighing.sample(state.policy, self.seen(state, obs), key), self.weighing.uniform(key, len(obs))
         unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
         return Acted(self.weighing.scale(unit), extras=unit)
 
@@ -206,10 +219,23 @@ class SacAgent:
         return apart._replace(replay=replay), metrics
 
     def remembered(self, state: SacState, rows: Transition) -> SacState:
-        """With a step of all environments in the replay."""
+        """With a step of all environments in the replay, and in the running statistics."""
         assert state.replay is not None
         kept = add(state.replay, stored(rows, rows.extras, self.options, self.policy.image))
-        return state._replace(replay=kept, steps=state.steps + len(rows.terminated))
+        met = rows.obs[:, pixels_of(self.policy.image) : self.bare_observations]
+        return state._replace(
+            replay=kept,
+            steps=state.steps + len(rows.terminated),
+            observed=updated(state.observed, met) if state.observed else (),
+            rewards=updated(state.rewards, rows.reward) if state.rewards else (),
+        )
+
+    def seen(self, state: SacState, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch obs"]:
+        """Observations as the nets see them."""
+        return self._inputs(state.observed)(obs) if state.observed else obs
+
+    def _inputs(self, observed: Statistics) -> Normaliser:
+        return inputs_of(observed, pixels_of(self.policy.image), self.policy.observations - self.bare_observations)
 
     def updated(
         self, due: Bool[Array, ""], state: SacState, batch: Draw, key: PRNGKeyArray, updates: int
@@ -230,10 +256,11 @@ class SacAgent:
         return jax.lax.cond(due, learned, waited, state)
 
     def export(self, state: SacState) -> MLP:
-        return state.policy
+        """Parameters of the policy for plain observations."""
+        return self.policy.absorb(state.policy, self._inputs(state.observed)) if state.observed else state.policy
 
     def vital(self, state: SacState) -> PyTree:
-        return state.policy, state.critics, state.cost_critic, state.log_temperature
+        return state.policy, state.critics, state.cost_critic, state.log_temperature, state.observed, state.rewards
 
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
@@ -242,6 +269,9 @@ class SacAgent:
         """One step of the critics, the policy, the multiplier, the temperature and the target critics, in this order."""
         settings, adam = self.settings, optax.adam(self.settings.rate)
         next_key, policy_key = jax.random.split(key)
+        σ = return_scale(state.rewards, settings.discount) if state.rewards else 1.0
+        obs, next_obs = self.seen(state, batch.obs), self.seen(state, batch.next_obs)
+        batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
         critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
         loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
         gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
@@ -252,7 +282,7 @@ class SacAgent:
             state.temperature_optimiser,
             state.log_temperature,
         )
-        metrics = {"critic_loss": critic_loss, "value": value, "entropy": -log_prob}
+        metrics = {"critic_loss": critic_loss, "value": σ * value, "entropy": -log_prob}
         metrics |= {"temperature": jnp.exp(state.log_temperature), **named("multiplier", β)}
         return state._replace(
             policy=policy,

@@ -263,6 +263,9 @@ class SquashedGaussian(Memoryless):
         mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu, self.image), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD)
 
+    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
+        return inputs.absorbed(parameters, self.image)
+
     def mode(self, dist: Dist) -> Array:
         return self.scale(jnp.tanh(dist[0]))
 
