@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from saute.algos.sac import sac
     from saute.algos.trpo import trpo
     from saute.core.native import saute
+    from saute.envs.flatten import flat
     from saute.envs.from_brax import from_brax
+    from saute.envs.from_gym import HostEnvs
     from saute.envs.from_gymnax import from_gymnax
     from saute.envs.to_gym import GymEnv, GymVectorEnv
     from saute.evidence.certificate import certify
+    from saute.learn.constraint import lagrangian, pid
     from saute.learn.dynamics import model_env
     from saute.runs.loop import train
     from saute.runs.policy import BudgetedPolicy, load_policy
@@ -35,6 +38,7 @@ __all__ = [
     "BudgetedPolicy",
     "GymEnv",
     "GymVectorEnv",
+    "HostEnvs",
     "SauteVectorWrapper",
     "SauteWrapper",
     "Selection",
@@ -42,13 +46,16 @@ __all__ = [
     "certify",
     "cpo",
     "envs",
+    "flat",
     "from_brax",
     "from_gymnax",
     "from_six_tuple",
+    "lagrangian",
     "load_policy",
     "mbpo",
     "model_env",
     "pets",
+    "pid",
     "ppo",
     "sac",
     "saute",
@@ -64,16 +71,20 @@ _LAZY = {
     "BudgetedPolicy": "saute.runs.policy",
     "GymEnv": "saute.envs.to_gym",
     "GymVectorEnv": "saute.envs.to_gym",
+    "HostEnvs": "saute.envs.from_gym",
     "Selection": "saute.runs.validation",
     "certify": "saute.evidence.certificate",
     "cpo": "saute.algos.cpo",
     "envs": "saute.envs",
+    "flat": "saute.envs.flatten",
     "from_brax": "saute.envs.from_brax",
     "from_gymnax": "saute.envs.from_gymnax",
+    "lagrangian": "saute.learn.constraint",
     "load_policy": "saute.runs.policy",
     "mbpo": "saute.algos.mbpo",
     "model_env": "saute.learn.dynamics",
     "pets": "saute.algos.pets",
+    "pid": "saute.learn.constraint",
     "ppo": "saute.algos.ppo",
     "sac": "saute.algos.sac",
     "saute": "saute.core.native",

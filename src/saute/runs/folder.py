@@ -99,7 +99,7 @@ class Folder:
 
 
 def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
-    """(fresh state, seed) → the state with the policy of a run, and its values where they fit; if it has fewer seeds, in turn."""
+    """(fresh state, seed) → the state with the policy of a run, and its values where they fit; fewer seeds serve in turn."""
     found = newest(run / "checkpoints")
     if found is None:
         raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")

@@ -40,7 +40,7 @@ Advise = Callable[[str], None]
 
 
 def _warned(text: str) -> None:
-    warnings.warn(text, stacklevel=3)  # the line that called `train`
+    warnings.warn(text, stacklevel=4)  # the line that called `train`
 
 
 def _printed(text: str) -> None:

@@ -116,6 +116,10 @@ TABLE = (
     Preset("*", "*", "mbpo", "*", {"epochs": 25}),
     Preset("*", "*", "mbpo", "saute", {"settings.sac.relabel": True}),
     Preset("*", "*", "pets", "*", {"epochs": 10}),
+    # Own environments come in any units: nets see them in units of their deviation, and learn from rewards in units of theirs.
+    Preset(
+        "*", OWN, f"{ON_POLICY} sac", "*", {"settings.running_normaliser": True, "settings.scale_rewards": True},
+    ),
     # Methods that are one controller with another statistic.
     Preset("*", "*", "*", "cvar cvar-tail", {"constraint.worst": 0.01}),
     Preset("*", "*", "*", "cvar-tail", {"constraint.tail": True}),

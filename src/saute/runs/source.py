@@ -118,6 +118,8 @@ def imported(cost: CostSource) -> CostSource:
 
 def found(env: Any, cost: CostSource = "cost") -> Source:
     """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
+    if not isinstance(cost, str) and not callable(cost):
+        cost = tuple(cost)
     if isinstance(env, str):
         return named(env, cost)
     if isinstance(env, gym.Env):
