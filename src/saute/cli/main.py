@@ -82,9 +82,12 @@ def _run(name: str, words: list[str]) -> None:
     # As for `python -m`, what an environment or a policy is imported from may lie in the current directory.
     sys.path.insert(0, os.getcwd())
     module = importlib.import_module(command.module)
-    options = tyro.cli(
-        getattr(module, command.options), args=words, prog=f"saute {name}", config=(tyro.conf.PositionalRequiredArgs,)
-    )
+    reader = getattr(module, f"read_{name}", None)
+    if reader is not None:
+        options = reader(words, f"saute {name}")
+    else:
+        config = (tyro.conf.PositionalRequiredArgs,)
+        options = tyro.cli(getattr(module, command.options), args=words, prog=f"saute {name}", config=config)
     getattr(module, command.function)(options)
 
 

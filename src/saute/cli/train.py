@@ -4,30 +4,88 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from saute.cli.options import readable
 from saute.core.errors import UserError
 from saute.runs.build import configured
 from saute.runs.checkpoint import CheckpointError
-from saute.runs.config import Config, Experiment
+from saute.runs.config import Config, Experiment, completed
 from saute.runs.folder import TrainingError, read_config, source_of
 from saute.runs.loop import run
 from saute.runs.presets import changed
 
-__all__ = ["Resume", "Train", "resume", "train"]
+__all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Train:
-    """Train several seeds of a method and keep everything in a run folder."""
+class Shell:
+    """What does not shape a run."""
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     out: pathlib.Path | None = None
     """Run folder; by default runs/ENV-METHOD-ALGO."""
+    init: pathlib.Path | None = None
+    """Run folder whose policies and values training begins with."""
     log: tuple[str, ...] = ()
     """tensorboard, wandb: log there as well; metrics.jsonl is always written."""
+
+
+class Train(NamedTuple):
+    """Train several seeds of a method and keep everything in a run folder.
+
+    The defaults of settings and constraint are those of the preset for the environment, algorithm and method that are named.
+    """
+
+    experiment: Experiment
+    shell: Shell
+    changes: dict[str, Any]
+    """What differs from the preset, by dotted names."""
+
+
+def read_train(words: list[str], prog: str) -> Train:
+    """The options; those of the settings have the defaults of the preset, so they depend on what else was said."""
+    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
+    env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
+    asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
+    try:
+        usual = completed(dataclasses.replace(asked, budget=1.0))
+    except ValueError:  # it will be said of the options as a whole
+        usual = completed(Experiment("pendulum"))
+    kinds = {
+        "experiment": Annotated[readable(Experiment), tyro.conf.arg(name="")],
+        "shell": Annotated[readable(Shell), tyro.conf.arg(name="")],
+        "settings": readable(type(usual.settings), usual.settings),
+        "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
+    }
+    whole = dataclasses.make_dataclass("Train", kinds.items())
+    whole.__doc__ = Train.__doc__
+    given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
+    changes = _changes("settings", usual.settings, given.settings) | _changes("constraint", usual.constraint, given.constraint)
+    shell = {field.name: getattr(given.shell, field.name) for field in dataclasses.fields(Shell)}
+    return Train(Experiment(**vars(given.experiment)), Shell(**shell), changes)
+
+
+def _changes(name: str, usual: Any, given: Any) -> dict[str, Any]:
+    """What differs from the preset, by dotted names."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(given):
+        before, after = getattr(usual, field.name), getattr(given, field.name)
+        if dataclasses.is_dataclass(before):
+            changes |= _changes(f"{name}.{field.name}", before, after)
+        elif before != after:
+            changes[f"{name}.{field.name}"] = after
+    return changes
+
+
+def _said(words: list[str], name: str) -> str | None:
+    """The word after an option, if it is there."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    said = [after for word, after in pairs if word == name] + [
+        word.partition("=")[2] for word in words if word.startswith(f"{name}=")
+    ]
+    return said[-1] if said else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +102,15 @@ class Resume:
 
 def train(options: Train) -> None:
     try:
-        config = configured(options.experiment)
+        config = configured(options.experiment, options.changes)
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     asked = config.experiment
     name = f"{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
-    out = options.out or pathlib.Path("runs", name)
+    out = options.shell.out or pathlib.Path("runs", name)
     if (out / "config.json").exists() and read_config(out) != config:
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
-    _run(config, out, options.log)
+    _run(config, out, options.shell.log, options.shell.init)
     print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
 
 
@@ -69,10 +127,10 @@ def resume(options: Resume) -> None:
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
 
-def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> None:
+def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...], init: pathlib.Path | None = None) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        run(config, out, logs)
+        run(config, out, logs, init)
     except (TrainingError, CheckpointError, ValueError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:
