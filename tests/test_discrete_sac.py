@@ -18,7 +18,7 @@ from saute.algos.mbpo import mbpo
 from saute.algos.pets import pets
 from saute.algos.sac import SacAgent, SacSettings, sac
 from saute.core.protocol import Spec, spec_of
-from saute.learn.constraint import Free, lagrangian
+from saute.learn.constraint import Free, lagrangian, pid
 from saute.learn.drive import drive
 from saute.learn.nets import Categorical
 from saute.learn.replay import Batch
@@ -121,32 +121,37 @@ def test_first_actions_are_uniform_then_they_are_the_policys() -> None:
     assert set(np.asarray(later.action)) == {2}
 
 
-def trained(algorithm: Any, env: Any, epochs: int) -> tuple[Any, Any, list[dict[str, Any]]]:
-    agent, numbers = algorithm.agent(spec_of(env)), []
-    body = drive(agent, env)
-    seeds = body.first([jax.random.key(0)])
+def trained(algorithm: Any, env: Any, epochs: int) -> tuple[Any, list[Any], np.ndarray]:
+    """The agent, the states of two seeds, and the mean costs of their epochs."""
+    agent, costs = algorithm.agent(spec_of(env)), []
+    body, keys = drive(agent, env), [jax.random.key(100 + seed) for seed in range(2)]
+    seeds = body.first(keys)
     for i in range(epochs):
-        ((seed, metrics),) = body.epoch(seeds, [jax.random.key(i)])
-        seeds = [seed]
-        numbers.append(metrics)
-    return agent, seeds[0].state, numbers
+        seeds, numbers = zip(*body.epoch(seeds, [jax.random.fold_in(key, i) for key in keys]), strict=True)
+        costs.append([float(values["cost"]) for values in numbers])
+    return agent, [seed.state for seed in seeds], np.array(costs)
 
 
 @pytest.mark.parametrize("relabel", [False, True])
-def test_sauted_probe_spends_its_budget_and_no_more(relabel: bool) -> None:
-    env = saute.saute(Arms(), budget=3.0)
-    agent, state, _ = trained(sac(settings=dataclasses.replace(SMALL, relabel=relabel)), env, 40)
-    outcome = evaluate(agent.policy, agent.export(state), env, 10)
-    assert (outcome.cost <= 3.0).all() and outcome.task_return.mean() >= 6.0, "of at most 6.5"
-    rows = state.replay.rows
+def test_sauted_probe_buys_with_its_budget_and_never_overspends(relabel: bool) -> None:
+    """5 are to be had without a cost, 6.5 with the whole budget."""
+    env = saute.saute(Arms(), budget=3.0, unsafe_reward=-1.0)
+    agent, states, _ = trained(sac(settings=dataclasses.replace(SMALL, relabel=relabel)), env, 40)
+    outcomes = [evaluate(agent.policy, agent.export(state), env, 10) for state in states]
+    assert all((outcome.cost <= 3.0).all() for outcome in outcomes)
+    assert np.mean([outcome.task_return.mean() for outcome in outcomes]) > 5.2
+    rows = states[0].replay.rows
     assert rows.action.dtype == jnp.int32 and rows.action.shape == (5000,)
     np.testing.assert_array_equal(rows.cost, rows.action)
 
 
-def test_constrained_probe_comes_to_the_limit_and_not_beyond() -> None:
-    """The critic weighs an endless future, in which 3(1 − γᵀ) every T steps come to what 3 in T steps come to."""
-    _, _, numbers = trained(sac(lagrangian(3.0, through_softplus=True), SMALL), Arms(), 60)
-    assert np.mean([float(values["cost"]) for values in numbers[-20:]]) == pytest.approx(3.0 * (1 - 0.95**10), abs=0.4)
+def test_constrained_probe_comes_to_the_limit_on_average() -> None:
+    """The critic weighs an endless future, in which 3(1 − γᵀ) every T steps come to what 3 in T steps come to.
+
+    Reward and cost are proportional here, so that no single policy is best, and the multiplier swings: the mean is known.
+    """
+    _, _, costs = trained(sac(pid(3.0, proportional=1.0, integral=0.01), SMALL), Arms(), 60)
+    np.testing.assert_allclose(costs[20:].mean(), 3.0 * (1 - 0.95**10), atol=0.3)
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,7 @@ class Enumerated:
     def target_entropy(self) -> float:
         """H̄ = −(1 − ε) log(1 − ε) − ε log(ε/(n − 1)), ε = 0.03: of a policy that takes its best action 97 times in 100.
 
-        The 0.98 log n of Christodoulou 2019 is almost uniform; and already with ε = 0.1, where few states are far from
-        overspending, the temperature rises until the room to explore is worth more than what a budget buys.
+        The 0.98 log n of Christodoulou 2019 is almost uniform, which a policy beside its budget's end cannot be.
         """
         n, ε = self.policy.actions, EXPLORING
         return 0.0 if n == 1 else -(1 - ε) * math.log(1 - ε) - ε * math.log(ε / (n - 1))
