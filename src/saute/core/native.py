@@ -69,7 +69,7 @@ class SauteEnv:
         return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
 
     @property
-    def action_space(self) -> spaces.Box:
+    def action_space(self) -> spaces.Space[Any]:
         return self.env.action_space
 
     def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
