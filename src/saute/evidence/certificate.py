@@ -84,8 +84,8 @@ class Certificate:
             wanted = math.ceil(math.log(1 - strictest) / math.log(0.99))
             notes.append(f"A dash stands where there are too few episodes to bound that share; 99 % needs {wanted}.")
         notes.append(
-            "Every bound holds by itself, not all of them at once, and for episodes like these: independent ones of the same "
-            "policy in the same environment with the same starts."
+            f"Every {'other ' if self.each else ''}bound holds by itself, not all of them at once, and for episodes like "
+            "these: independent ones of the same policy in the same environment with the same starts."
         )
         return tuple(notes)
 
