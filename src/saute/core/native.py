@@ -69,7 +69,7 @@ class SauteEnv:
         return augmented_space(space, self.options.constraints) if self.options.augment else space  # type: ignore[return-value]
 
     @property
-    def action_space(self) -> spaces.Box:
+    def action_space(self) -> spaces.Space[Any]:
         return self.env.action_space
 
     def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
@@ -86,7 +86,7 @@ class SauteEnv:
         remaining = jnp.broadcast_to(jnp.asarray(budget, obs.dtype), self.options.budget_shape)
         return begun(state, remaining, obs.dtype), self._observe(obs, remaining)
 
-    def step(self, state: Sauted, action: Float[Array, " action"], key: PRNGKeyArray) -> Step:
+    def step(self, state: Sauted, action: Array, key: PRNGKeyArray) -> Step:
         step = self.env.step(state.state, action, key)
         if jnp.shape(step.cost) != self.options.budget_shape:
             expected = self.options.budget_shape
