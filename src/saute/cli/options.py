@@ -65,11 +65,9 @@ def readable(kind: type, defaults: Any = None, hidden: tuple[str, ...] = ()) -> 
 def documented(kind: type) -> dict[str, str]:
     """The docstring below each field of a class, as one line."""
     body: list[Any] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    pairs = [(field, text) for field, text in itertools.pairwise(body) if isinstance(field, ast.AnnAssign)]
+    texts = {ast.unparse(field.target): text.value for field, text in pairs if isinstance(text, ast.Expr)}
+    return {name: " ".join(str(ast.literal_eval(text)).split()) for name, text in texts.items()}
 
 
 def _metavar(kind: Any) -> str:
