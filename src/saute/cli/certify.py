@@ -19,7 +19,7 @@ from saute.evidence.stats import difference, probability_of_improvement
 from saute.runs.checkpoint import write_atomically
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Budget, in_words, keep_outcomes
+from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
 
 __all__ = ["Certify", "certify"]
@@ -41,6 +41,10 @@ class Certify:
     """Confidence of every bound and interval."""
     seed: Annotated[int, shown_as("N")] = TEST_SEED
     """Seed of the evaluation."""
+    env: Annotated[str, shown_as("ENV", "default: the run's own")] = ""
+    """Environment to test in, module:Id-v0, for runs whose environment was given in Python."""
+    cost: Annotated[tuple[str, ...], shown_as("KEY ...", "default: the run's own")] = ()
+    """Where the info of that environment has its cost."""
 
 
 def certify(options: Certify) -> None:
@@ -52,7 +56,7 @@ def certify(options: Certify) -> None:
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
     tested = []
-    for one in trials(options.runs, options.episodes, options.seed, asked):
+    for one in trials(options.runs, options.episodes, options.seed, asked, Elsewhere(options.env, options.cost)):
         with reported(one.run):
             certificate = certify_costs(
                 one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence

@@ -12,7 +12,7 @@ from saute.core.errors import UserError
 from saute.core.tables import columns
 from saute.runs.evaluate import TEST_SEED, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import HEADS, Budget, in_words, keep_outcomes, outcomes_of, rows_of
+from saute.runs.outcomes import HEADS, Budget, Elsewhere, in_words, keep_outcomes, outcomes_of, rows_of
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -32,6 +32,10 @@ class Evaluate:
     """Budgets to test at, for several constraints one number each in turn; by default the run's own."""
     seed: int = TEST_SEED
     """Seed of the evaluation."""
+    env: str = ""
+    """Environment to test in, module:Id-v0; by default the run's own, which has to be named if it was given in Python."""
+    cost: tuple[str, ...] = ()
+    """Where the info of that environment has its cost; by default where the run's own has it."""
 
 
 def evaluate_runs(options: Evaluate) -> None:
@@ -40,7 +44,7 @@ def evaluate_runs(options: Evaluate) -> None:
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         places.append(str(place))
         for budget in _budgets(run, options.budget):
-            config, outcomes = outcomes_of(run, options.episodes, options.seed, budget)
+            config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, Elsewhere(options.env, options.cost))
             try:
                 keep_outcomes(place if budget is None else place / f"budget-{in_words(budget).replace(' ', '-')}", outcomes)
             except OSError as problem:

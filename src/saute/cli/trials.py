@@ -13,7 +13,7 @@ from saute.core.errors import UserError
 from saute.runs.config import Config
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Budget, in_words, outcomes_of
+from saute.runs.outcomes import OWN, Budget, Elsewhere, in_words, outcomes_of
 
 __all__ = ["Trial", "asked_budget", "common_budget", "reported", "trials"]
 
@@ -43,10 +43,12 @@ class Trial(NamedTuple):
         return known if len(known) == len(self.outcomes) else None
 
 
-def trials(runs: Sequence[pathlib.Path], episodes: int, seed: int, budget: Budget | None) -> Iterator[Trial]:
+def trials(
+    runs: Sequence[pathlib.Path], episodes: int, seed: int, budget: Budget | None, elsewhere: Elsewhere = OWN
+) -> Iterator[Trial]:
     """Fresh episodes of every run, one run after the other."""
     for run, name in names_of(runs).items():
-        yield Trial(run, name, *outcomes_of(run, episodes, seed, budget))
+        yield Trial(run, name, *outcomes_of(run, episodes, seed, budget, elsewhere))
 
 
 def asked_budget(numbers: Sequence[float]) -> Budget | None:

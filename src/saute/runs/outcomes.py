@@ -12,6 +12,7 @@ import numpy as np
 from saute.core.errors import UserError
 from saute.core.options import options
 from saute.core.tables import columns
+from saute.envs import task_named
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
 from saute.runs.checkpoint import CheckpointError, write_atomically
@@ -21,7 +22,7 @@ from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
 
-__all__ = ["HEADS", "Budget", "Evaluation", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
+__all__ = ["HEADS", "Budget", "Elsewhere", "Evaluation", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -31,7 +32,26 @@ Budget = float | tuple[float, ...]
 """One number, or one per constraint."""
 
 
-def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | None = None) -> tuple[Config, list[Outcome]]:
+class Elsewhere(NamedTuple):
+    """Another environment to test in than the one that the configuration names, or could not name."""
+
+    env: str = ""
+    cost: tuple[str, ...] = ()
+
+    def of(self, config: Config) -> Config:
+        """The configuration with it, if there is one."""
+        if self.env:
+            config = changed(config, "experiment.env", task_named(self.env) or self.env)
+        return changed(config, "experiment.cost", self.cost[0] if len(self.cost) == 1 else self.cost) if self.cost else config
+
+
+OWN = Elsewhere()
+"""The run's own environment."""
+
+
+def outcomes_of(
+    run: pathlib.Path, episodes: int, seed: int, budget: Budget | None = None, elsewhere: Elsewhere = OWN
+) -> tuple[Config, list[Outcome]]:
     """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
 
     Each seed of the run has episodes of its own, so that all of them together are independent. A sautéed policy that is given
@@ -43,7 +63,7 @@ def outcomes_of(run: pathlib.Path, episodes: int, seed: int, budget: Budget | No
         raise UserError(
             f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
         )
-    config = read_config(run)
+    config = elsewhere.of(read_config(run))
     try:
         env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:
