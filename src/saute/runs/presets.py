@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from saute.core.names import nearest
+
 __all__ = ["OWN", "PRESETS", "TABLE", "changed", "changes_of"]
 
 PRESETS = ("paper", "fast", "short")
@@ -137,5 +139,6 @@ def changed(whole: T, name: str, value: Any) -> T:
     first, _, rest = name.partition(".")
     if isinstance(whole, Mapping):
         return {**whole, first: value}  # type: ignore[return-value]
+    nearest(first, [field.name for field in dataclasses.fields(whole)], "setting")  # type: ignore[arg-type]
     part = changed(getattr(whole, first), rest, value) if rest else value
     return dataclasses.replace(whole, **{first: part})  # type: ignore[type-var]
