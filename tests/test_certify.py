@@ -17,6 +17,7 @@ import pytest
 import saute
 from saute.cli.main import main
 from saute.evidence.certificate import certify
+from saute.runs import evaluate as testing
 from saute.runs import outcomes as runs
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import read_config, read_metrics
@@ -212,7 +213,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
         return test
 
-    monkeypatch.setattr(runs, "evaluator", evaluator)
+    monkeypatch.setattr(testing, "evaluator", evaluator)
     return calls
 
 
@@ -250,7 +251,7 @@ def test_several_runs_are_compared_with_the_first(run, monkeypatch, capsys) -> N
 
 def test_many_episodes_are_evaluated_in_batches(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = quickly(monkeypatch)
-    monkeypatch.setattr(runs, "BATCH", 3)
+    monkeypatch.setattr(testing, "BATCH", 3)
     _, outcomes = runs.outcomes_of(run, 7, 100)
     assert calls == [(100, 3), (103, 3), (106, 3), (107, 3), (110, 3), (113, 3)]
     np.testing.assert_array_equal([outcome.task_return for outcome in outcomes], [range(100, 107), range(107, 114)])
@@ -276,7 +277,7 @@ def test_another_budget_is_seen_relative_to_the_one_of_training(env: str, run, a
         seen.append(env.reset(0) if hasattr(env, "num_envs") else env.reset(jax.random.key(0))[1][None])
         return lambda parameters, seed: Outcome(*np.zeros((4, episodes)), np.zeros(episodes, bool))
 
-    monkeypatch.setattr(runs, "evaluator", evaluator)
+    monkeypatch.setattr(testing, "evaluator", evaluator)
     folder = run if env == "pendulum" else arms / "saute"
     runs.outcomes_of(folder, 2, 0)
     runs.outcomes_of(folder, 2, 0, 12.0)

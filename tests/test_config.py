@@ -101,7 +101,7 @@ def test_an_environment_that_has_no_name_is_said_to_have_none(tmp_path: pathlib.
     for i, env in enumerate((saute.saute(Toll(), 9.0), HostEnvs(HostToll, 4))):
         train(saute.ppo(settings=SMALL), env, seeds=1, epochs=1, budget=9.0, out=tmp_path / str(i))
         assert main(["evaluate", str(tmp_path / str(i))]) == 2
-        assert "was given in Python and cannot be made again from its name; evaluate it there" in capsys.readouterr().err
+        assert "was given in Python and cannot be made again from its name; name one with --env" in capsys.readouterr().err
     assert json.loads((tmp_path / "0/config.json").read_text())["env"] == "python:Toll"
 
 

@@ -353,7 +353,7 @@ def test_host_takes_a_function_that_makes_one_environment() -> None:
 def test_host_refuses_what_it_cannot_step() -> None:
     with pytest.raises(ValueError, match="resets itself"):
         HostEnvs(gym.vector.SyncVectorEnv([Scripted]))
-    with pytest.raises(ValueError, match="flatten them"):
-        HostEnvs(lambda: Scripted(space=gym.spaces.Discrete(3)))
+    with pytest.raises(ValueError, match="cannot be flattened"):
+        HostEnvs(lambda: Scripted(space=gym.spaces.Text(3)))
     with pytest.raises(ValueError, match="no cost"):
         host_rows(HostEnvs(partial(Scripted, key="")), Player(0.0), 1)

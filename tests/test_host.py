@@ -140,7 +140,7 @@ def test_the_car_steps_all_seeds_in_one_batch_and_other_environments_do_not() ->
     joint, apart = environment_of(car), environment_of(car, num_envs=3)
     assert (joint.seeds, joint.num_envs, apart.seeds) == (2, 6, 1)
     assert environment_of(car, "test").seeds == 1
-    users = Experiment("saute/SafePendulum-v0", budget=30.0, seeds=2, envs=3)
+    users = Experiment("tests/HostSlope-v0", budget=30.0, seeds=2, envs=3)
     for other in (dataclasses.replace(car.experiment, algo="sac"), users):
         envs = environment_of(configured(other))
         assert (envs.seeds, envs.num_envs) == (1, 3)

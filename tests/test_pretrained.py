@@ -21,7 +21,7 @@ from saute.cli.main import main
 from saute.cli.pretrained import listing
 from saute.core.protocol import spec_of
 from saute.learn.nets import policy_for
-from saute.runs import outcomes as runs
+from saute.runs import evaluate as testing
 from saute.runs import pretrained
 from saute.runs.build import configured, environment_of
 from saute.runs.config import Experiment
@@ -143,7 +143,7 @@ def test_a_policy_that_comes_with_the_package_keeps_its_budget(capsys) -> None:
     ids=lambda words: words[0] if words and isinstance(words[0], str) else "",
 )
 def test_a_command_uses_it_and_writes_elsewhere(words: list[str], written: list[Any], monkeypatch) -> None:
-    monkeypatch.setattr(runs, "evaluator", quickly)
+    monkeypatch.setattr(testing, "evaluator", quickly)
     before = contents()
     assert main(words) == 0
     assert all(pathlib.Path(file).stat().st_size > 0 for file in written)

@@ -20,7 +20,7 @@ import saute
 from saute.algos.cpo import most_violated
 from saute.algos.onpolicy import OnPolicySettings
 from saute.algos.sac import SacSettings
-from saute.cli.evaluate import _budgets, _rows
+from saute.cli.evaluate import _budgets
 from saute.core.errors import UserError
 from saute.core.options import options
 from saute.core.protocol import Episodes, spec_of
@@ -29,6 +29,7 @@ from saute.learn.constraint import Free, Lagrangian, Pid, lagrangian, penalise, 
 from saute.learn.drive import drive
 from saute.runs.evaluate import Outcome, evaluate, pooled
 from saute.runs.loop import train
+from saute.runs.outcomes import rows_of
 from saute.runs.policy import BudgetedPolicy, Policy, load_policy
 from saute.runs.report import describe
 
@@ -264,7 +265,7 @@ def test_the_table_has_a_row_for_any_budget_and_one_for_each() -> None:
     costs = np.array([[1.0, 4.0], [3.0, 4.5]])
     each = costs > [2.0, 5.0]
     outcome = Outcome(np.array([1.0, 3.0]), costs, np.full(2, 5), costs, each.any(1), each)
-    joint, first, second = _rows("run", "0", outcome, (2.0, 5.0))
+    joint, first, second = rows_of("run", "0", outcome, (2.0, 5.0))
     assert joint == ["run", "any", "0", "2.00 ± 1.00", "", "", "1 of 2, so ≤ 97.468 % at 95 %"]
     assert first[1:6] == ["2", "0", "", "2.00", "3.00"] and first[6].startswith("1 of 2")
     assert second[1:6] == ["5", "0", "", "4.25", "4.50"] and second[6].startswith("0 of 2")

@@ -206,13 +206,11 @@ def _trained(
     # What cannot be saved is said now, not after the training.
     description = None if out is None else policy_description(spec_of(env), agent.policy, epochs)
     body = drive(agent, env, job.ledger)
-    first = [jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)]
-    begin = functools.partial(_begun, body, first, init)
+    body = body._replace(first=functools.partial(_begun, body, init))
     if job.selection is not None:
-        body = validated(body._replace(first=lambda keys: begin()), job.selection, agent.policy)
-        begin = functools.partial(body.first, first)
+        body = validated(body, job.selection, agent.policy)
     with opened(out, config) as folder:
-        begun = begin()
+        begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
         with _saved(folder, session):
@@ -231,7 +229,7 @@ def _trained(
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
 
 
-def _begun(body: Drive, keys: Sequence[PRNGKeyArray], init: str | pathlib.Path | None) -> list[Any]:
+def _begun(body: Drive, init: str | pathlib.Path | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
     """Every seed before its first epoch, with the policy and the values of another run if there is one."""
     seeds = body.first(keys)
     if init is None:
