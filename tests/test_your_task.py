@@ -151,10 +151,7 @@ TINY: dict[str, Any] = {"budget": 5.0, "seeds": 1, "epochs": 1, "settings": SMAL
         (Plant, "python:Plant"),
         (Plant(), "python:Plant"),
         (gym.make("tests/Plant-v0"), "tests/Plant-v0"),
-        (
-            SyncVectorEnv([lambda: gym.make("tests/Plant-v0")] * 2, autoreset_mode=AutoresetMode.DISABLED),
-            "python:SyncVectorEnv",
-        ),
+        (HostEnvs(lambda: gym.make("tests/Plant-v0"), 2).envs, "python:SyncVectorEnv"),
         ("pendulum", "pendulum"),
         ("saute/SafePendulum-v0", "pendulum"),
         (saute.envs.pendulum(), "python:TaskEnv"),
@@ -166,7 +163,11 @@ def test_train_takes_whatever_environment_there_is(env: Any, name: str) -> None:
     given = TINY | ({"settings": {"value_iterations": 2}} if "endulum" in name or "Task" in name else {})
     run = saute.train("ppo", env, **given, **cost)
     assert run.config.experiment.env == name and run.config.experiment.sauted
-    assert run.metrics[-1][0]["episodes"] >= 1 and 0 <= run.metrics[-1][0]["violation_rate"] <= 1
+    (last,) = run.metrics[-1]
+    if env is Plant:  # nobody knows how long its episodes are, so that none ends in so few steps
+        assert last["episodes"] == 0 and np.isnan(last["violation_rate"])
+    else:
+        assert last["episodes"] >= 1 and 0 <= last["violation_rate"] <= 1
     done = run.evaluate(3)
     assert done.outcomes[0].violated is not None and "of 3, so ≤" in repr(done)
 
