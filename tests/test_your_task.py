@@ -287,3 +287,12 @@ def _check(row: str, algo: str) -> None:
     written = table()[row][LEARNERS.index(algo)]
     got = cell(algo, **ROWS[row])
     assert got == "trains" if written == "trains" else written.removeprefix("refused: ") in got, (written, got)
+
+
+def test_watching_a_run_needs_only_its_name(tmp_path: pathlib.Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch", "pretrained:pendulum-saute-trpo", "--steps", "3"]) == 0
+    assert (tmp_path / "pendulum-saute-trpo.gif").exists() and "30.00" in capsys.readouterr().out
+    saute.train("ppo", Plant, out=tmp_path / "own", **TINY)
+    assert main(["watch", "own", "--steps", "3"]) == 2
+    assert "own: Plant was given in Python and cannot be made again" in capsys.readouterr().err

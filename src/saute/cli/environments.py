@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from saute import budget as B
+from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.gauge import paint
 from saute.core.single import SauteWrapper
@@ -48,7 +49,14 @@ def short_name(spec: Spec) -> str:
     return spec.kwargs["name"] if spec.entry_point == TASK else spec.name
 
 
-def make(spec: Spec, mode: str, engine: str | None, budget: Sequence[float], unsafe_reward: float | None) -> gym.Env:
+def make(
+    spec: Spec,
+    mode: str,
+    engine: str | None,
+    budget: Sequence[float],
+    unsafe_reward: float | None,
+    cost: CostSource = "cost",
+) -> gym.Env:
     """The environment with RGB pictures, sautéed if there is a budget; budget and unsafe reward default to the task's own."""
     env = _pictured(spec, mode, engine)
     bare: Any = env.unwrapped
@@ -60,7 +68,8 @@ def make(spec: Spec, mode: str, engine: str | None, budget: Sequence[float], uns
         return env
     unsafe = getattr(task, "unsafe_reward", 0.0) if unsafe_reward is None else unsafe_reward
     try:
-        return SauteWrapper(env, chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else chosen, unsafe_reward=unsafe)
+        one = chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else chosen
+        return SauteWrapper(env, one, unsafe_reward=unsafe, cost=cost)
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from saute.core.errors import UserError
 from saute.core.single import SauteWrapper
+from saute.envs.flatten import flat
 from saute.runs.pretrained import PREFIX
 
 __all__ = ["Act", "policy_of"]
@@ -67,10 +68,13 @@ def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
         if policy.reference is not None and not isinstance(env, SauteWrapper):
             raise UserError(f"the policy of {run} needs a budget; pass --budget")
 
+        seen = flat(env.observation_space)
+
         def act(obs: object) -> object:
+            vector = seen.one(obs)
             if not isinstance(env, SauteWrapper):
-                return policy(np.asarray(obs))
-            bare = np.asarray(obs)[: -env.options.constraints]
+                return policy(vector)
+            bare = vector[: -env.options.constraints]
             return policy(bare, None if policy.reference is None else env.remaining)
 
         return lambda obs: _admissible(run, act, obs, env.action_space)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -18,9 +18,11 @@ from saute.cli.film import GIF_FPS, Film
 from saute.cli.options import shown_as
 from saute.cli.output import replacing, writing
 from saute.cli.policies import Act, policy_of
+from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.single import SauteWrapper
 from saute.core.tables import columns
+from saute.runs.pretrained import PREFIX
 
 __all__ = ["Watch", "watch"]
 
@@ -29,8 +31,9 @@ __all__ = ["Watch", "watch"]
 class Watch:
     """Write a film of an episode, with a gauge of the remaining budget."""
 
-    env: Annotated[str, shown_as("ENV")]
-    """pendulum, double_pendulum, reacher, point, car, or any Gymnasium id with pictures (module:Id-v0 imports the module)."""
+    env: Annotated[str, shown_as("ENV|RUN")]
+    """A run folder or pretrained:NAME, which knows its environment, budget and policy; or pendulum, double_pendulum, reacher, point,
+    car, or any Gymnasium id with pictures (module:Id-v0 imports the module)."""
     out: Annotated[pathlib.Path | None, shown_as("FILE", "default: ENV.gif")] = None
     """File to write; .gif or .mp4 decides the format."""
     policy: Annotated[str, shown_as("NAME")] = "random"
@@ -68,12 +71,13 @@ class Episode(NamedTuple):
 def watch(options: Watch) -> None:
     """Play the episodes, write the film, and print a table of the episodes."""
     _check(options)
+    options, cost = _of_run(options)
     spec = spec_of(options.env)
     out = options.out or pathlib.Path(f"{short_name(spec)}.gif")
     write = _writer(out)
     with replacing(out) as partial:
         load = policy_of(options.policy)
-        with contextlib.closing(make(spec, options.mode, options.engine, options.budget, options.unsafe_reward)) as env:
+        with contextlib.closing(make(spec, options.mode, options.engine, options.budget, options.unsafe_reward, cost)) as env:
             fps = options.fps or _own_fps(env, out)
             policy, camera, film = load(env), camera_of(env, options.size), Film()
             env.action_space.seed(options.seed)
@@ -83,6 +87,28 @@ def watch(options: Watch) -> None:
             write(partial, film, fps)
     print(f"wrote {out}: {len(film)} frames of {film.shape[1]}×{film.shape[0]} pixels, {fps:g} per second")
     print(_table(episodes, env.options.low if isinstance(env, SauteWrapper) else None))
+
+
+def _of_run(options: Watch) -> tuple[Watch, CostSource]:
+    """The options with what a run knows, if one is named: its environment, budget, unsafe reward and policy; and its cost."""
+    folder = options.env.partition("@")[0]
+    if not (folder.startswith(PREFIX) or pathlib.Path(folder, "config.json").is_file()):
+        return options, "cost"
+    from saute.runs.folder import read_config
+    from saute.runs.source import named
+
+    asked = read_config(pathlib.Path(folder)).experiment
+    try:
+        cost = named(asked.env, asked.cost).cost
+    except ValueError as problem:
+        raise UserError(f"{folder}: {problem}") from problem
+    budget = () if asked.budget is None else asked.budget if isinstance(asked.budget, tuple) else (asked.budget,)
+    film = pathlib.Path(f"{pathlib.Path(folder).name.removeprefix(PREFIX)}.gif")
+    known: dict[str, Any] = {"budget": options.budget or budget, "out": options.out or film}
+    if options.unsafe_reward is None and isinstance(asked.unsafe_reward, float):
+        known["unsafe_reward"] = asked.unsafe_reward
+    policy = options.env if options.policy == "random" else options.policy
+    return dataclasses.replace(options, env=asked.env, policy=policy, **known), cost
 
 
 def _check(options: Watch) -> None:
