@@ -32,8 +32,8 @@ class Watch:
     """Write a film of an episode, with a gauge of the remaining budget."""
 
     env: Annotated[str, shown_as("ENV|RUN")]
-    """A run folder or pretrained:NAME, which knows its environment, budget and policy; or pendulum, double_pendulum, reacher, point,
-    car, or any Gymnasium id with pictures (module:Id-v0 imports the module)."""
+    """A run folder or pretrained:NAME, which knows its environment, budget and policy; or pendulum, double_pendulum, reacher,
+    point, car, or any Gymnasium id with pictures (module:Id-v0 imports the module)."""
     out: Annotated[pathlib.Path | None, shown_as("FILE", "default: ENV.gif")] = None
     """File to write; .gif or .mp4 decides the format."""
     policy: Annotated[str, shown_as("NAME")] = "random"
