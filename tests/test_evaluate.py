@@ -71,3 +71,19 @@ def test_many_policies_are_evaluated_on_the_host_with_one_compilation() -> None:
     for seed in range(3):
         assert (test(np.float32(seed), seed).length == 2).all()
     assert len(traces) == 1
+
+
+def test_sampled_policies_draw_their_actions_as_in_training() -> None:
+    """With σ = e^−½ and mean 0, the mean of |a| is σ√(2/π); a deterministic policy has none."""
+    from saute.learn.nets import Gaussian, GaussianParameters, init_mlp
+    from saute.runs.evaluate import Sampled
+
+    net = Gaussian(2, 1, (4,))
+    zeros = jax.tree.map(jnp.zeros_like, init_mlp(jax.random.key(0), (2, 4, 1)))
+    parameters = GaussianParameters(zeros, jnp.full(1, -0.5))
+    acting, obs = Sampled(net), jnp.zeros((4000, 2))
+    first, memory = acting.decide(parameters, acting.memory(4000), obs)
+    second, _ = acting.decide(parameters, memory, obs)
+    for drawn in (first, second):
+        assert float(jnp.abs(drawn).mean()) == pytest.approx(np.exp(-0.5) * np.sqrt(2 / np.pi), rel=0.05)
+    assert abs(float(jnp.corrcoef(first[:, 0], second[:, 0])[0, 1])) < 0.06

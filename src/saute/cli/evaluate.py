@@ -32,6 +32,8 @@ class Evaluate:
     """Budgets to test at, for several constraints one number each in turn; by default the run's own."""
     seed: int = TEST_SEED
     """Seed of the evaluation."""
+    sampled: bool = False
+    """Whether policies draw their actions, as in training; by default they act deterministically."""
     env: str = ""
     """Environment to test in, module:Id-v0; by default the run's own, which has to be named if it was given in Python."""
     cost: tuple[str, ...] = ()
@@ -44,7 +46,9 @@ def evaluate_runs(options: Evaluate) -> None:
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         places.append(str(place))
         for budget in _budgets(run, options.budget):
-            config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, Elsewhere(options.env, options.cost))
+            config, outcomes = outcomes_of(
+                run, options.episodes, options.seed, budget, Elsewhere(options.env, options.cost), options.sampled
+            )
             try:
                 keep_outcomes(place if budget is None else place / f"budget-{in_words(budget).replace(' ', '-')}", outcomes)
             except OSError as problem:

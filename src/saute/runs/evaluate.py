@@ -17,9 +17,10 @@ from saute.core.protocol import Env, Episodes
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
+from saute.learn.nets import Net
 from saute.learn.stream import begin, begin_on_host, select
 
-__all__ = ["TEST_SEED", "Outcome", "evaluate", "evaluator", "pooled", "tested"]
+__all__ = ["TEST_SEED", "Outcome", "Sampled", "evaluate", "evaluator", "pooled", "tested"]
 
 TEST_SEED = 1_000_000
 """Test episodes have seeds from here on, unless others are asked for; training stays below."""
@@ -91,6 +92,29 @@ def tested(
     test = evaluator(policy, env, size, ledger)
     starts = [range(seed + i * episodes, seed + (i + 1) * episodes, size) for i in range(len(parameters))]
     return [pooled([test(one, start) for start in own], episodes) for one, own in zip(parameters, starts, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """A policy net that draws its actions, as in training; every episode has random numbers of its own, which it carries along."""
+
+    net: Net
+
+    @property
+    def observations(self) -> int:
+        return self.net.observations
+
+    def init(self, key: PRNGKeyArray) -> PyTree:
+        return self.net.init(key)
+
+    def memory(self, count: int) -> Array:
+        return jax.random.key_data(jax.random.split(jax.random.key(TEST_SEED), count))
+
+    def decide(self, parameters: PyTree, memory: Array, obs: Float[Array, "env obs"]) -> tuple[Array, Array]:
+        """An action drawn for every observation, and the random numbers that are left."""
+        keys = jax.vmap(jax.random.split)(jax.random.wrap_key_data(memory))
+        drawn = jax.vmap(lambda row, key: self.net.sample(self.net.distribution(parameters, row[None]), key)[0])
+        return drawn(obs, keys[:, 0]), jax.random.key_data(keys[:, 1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ from saute.learn.drive import Drive, drive
 from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
 from saute.runs.config import Config
-from saute.runs.evaluate import TEST_SEED, tested
+from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
 from saute.runs.policy import Policy, policy_description, policy_of, save_policies
@@ -65,15 +65,19 @@ class Run:
         description = policy_description(spec_of(self.job.env), cast(Any, self.agent.policy), len(self.metrics))
         return policy_of(self.policies[seed], description)
 
-    def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None) -> Evaluation:
-        """Episodes of every seed's deterministic policy on starts that training never saw, at its own budget or another."""
+    def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None, sampled: bool = False) -> Evaluation:
+        """Episodes of every seed's deterministic policy on starts that training never saw, at its own budget or another.
+
+        `sampled` policies draw their actions, as in training.
+        """
         _check_counts(episodes=episodes)
         if budget is not None:
             budget = tuple(budget) if isinstance(budget, Sequence) else float(budget)
         env, ledger = self.job.test_env(min(episodes, HOST_BATCH), budget), self.job.ledger
         if budget is not None and ledger is not None:
             ledger = dataclasses.replace(ledger, low=budget, high=budget)
-        outcomes = tested(self.agent.policy, self.policies, env, episodes, seed, ledger)
+        policy = Sampled(cast(Any, self.agent.policy)) if sampled else self.agent.policy
+        outcomes = tested(policy, self.policies, env, episodes, seed, ledger)
         return Evaluation(outcomes, self.config.experiment.budget if budget is None else budget)
 
     def certify(self, episodes: int = 10_000, seed: int = TEST_SEED, confidence: float = 0.95) -> Certificate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pathlib
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
 from saute.runs.checkpoint import CheckpointError, write_atomically
 from saute.runs.config import Config
-from saute.runs.evaluate import Outcome, pooled, tested
+from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
@@ -50,7 +50,12 @@ OWN = Elsewhere()
 
 
 def outcomes_of(
-    run: pathlib.Path, episodes: int, seed: int, budget: Budget | None = None, elsewhere: Elsewhere = OWN
+    run: pathlib.Path,
+    episodes: int,
+    seed: int,
+    budget: Budget | None = None,
+    elsewhere: Elsewhere = OWN,
+    sampled: bool = False,
 ) -> tuple[Config, list[Outcome]]:
     """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
 
@@ -77,7 +82,9 @@ def outcomes_of(
     against = config.experiment.budget if budget is None else budget
     ledger = None if against is None else options(against, discount=config.experiment.discount)
     try:
-        outcomes = tested(net, [policy.parameters for policy in policies], env, episodes, seed, ledger)
+        outcomes = tested(
+            Sampled(cast(Any, net)) if sampled else net, [policy.parameters for policy in policies], env, episodes, seed, ledger
+        )
     except ValueError as problem:
         raise UserError(f"{run}: {problem}") from problem
     return (config if budget is None else changed(config, "experiment.budget", budget)), outcomes
