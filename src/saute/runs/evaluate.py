@@ -96,7 +96,7 @@ def tested(
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """A policy net that draws its actions, as in training; every episode has random numbers of its own, which it carries along."""
+    """A policy net that draws its actions, as in training; every episode carries random numbers of its own."""
 
     net: Net
 
