@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import pickle
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from saute.learn.nets import Layer
-from saute.runs.checkpoint import CheckpointError, load, newest, restore, save, write_atomically
+from saute.runs.checkpoint import CheckpointError, load, newest, numbered, restore, save, write_atomically
 
 TREE = {
     "net": (Layer(jnp.arange(6.0).reshape(2, 3), jnp.zeros(3)), Layer(jnp.ones((3, 1)), jnp.full(1, jnp.nan))),
@@ -82,6 +83,24 @@ def test_the_newest_valid_one_wins(tmp_path: pathlib.Path) -> None:
         path.write_bytes(b"half")
     with pytest.raises(CheckpointError, match="no valid checkpoint"):
         newest(tmp_path)
+
+
+def test_checkpoints_are_ours_by_name_and_in_the_order_of_their_numbers(tmp_path: pathlib.Path) -> None:
+    for name in ("000002", "999999", "1000000", "best", "zzz"):
+        save(tmp_path / f"{name}.safetensors", TREE, {"epoch": name})
+    assert [path.stem for path in numbered(tmp_path)] == ["000002", "999999", "1000000"]
+    found = newest(tmp_path)
+    assert found is not None and found[1]["epoch"] == "1000000"
+
+
+def test_a_checkpoint_of_an_epoch_without_numbers_is_passed_over_aloud(tmp_path: pathlib.Path, capsys: Any) -> None:
+    for epoch in (1, 2, 3):
+        save(tmp_path / f"{epoch:06d}.safetensors", TREE, {"epoch": epoch})
+    found = newest(tmp_path, 2)
+    assert found is not None and found[1]["epoch"] == 2
+    assert "000003.safetensors is of epoch 3, but metrics.jsonl has only 2; going on from" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match=r"is of epoch 1, but metrics\.jsonl has only 0"):
+        newest(tmp_path, 0)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,17 @@ def test_a_stopped_run_continues_bit_for_bit(whole, tmp_path: pathlib.Path) -> N
     assert_same_run(train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=4, out=tmp_path), tmp_path, whole)
 
 
+def test_after_a_power_cut_that_lost_numbers_it_continues_from_an_older_checkpoint(whole, tmp_path, capsys) -> None:
+    """The checkpoint of epoch 3 came to the disk, the line of its numbers did not."""
+    train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=3, out=tmp_path, checkpoint_seconds=0.0)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"epochs": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lines = (tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(lines[:2]))
+    assert_same_run(train(trpo(settings=SMALL), SAUTED, seeds=2, epochs=4, out=tmp_path), tmp_path, whole)
+    assert "metrics.jsonl has only 2; going on from" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_interrupted_while_it_writes_it_continues_bit_for_bit(whole, tmp_path, monkeypatch, moment: str) -> None:
     keep = Folder.keep

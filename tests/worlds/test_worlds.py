@@ -14,6 +14,7 @@ import pytest
 from brax import envs
 from brax.envs.wrappers import training
 from mujoco_playground import registry, wrapper
+from own_tasks import LEARNERS, WORLDS, assert_as_written, cell
 
 import saute
 from saute.algos.onpolicy import OnPolicySettings
@@ -166,3 +167,9 @@ def test_the_example_keeps_its_budget_and_without_it_a_learner_overspends(
     (greedy, paid, overspent), (careful, kept, violated) = ([float(row[i]) for i in (1, 2, 4)] for row in rows)
     assert overspent >= 90 and paid > 100.0
     assert violated <= 5 and kept <= 20.0 and 150.0 < careful < greedy
+
+
+@pytest.mark.parametrize("algo", LEARNERS)
+@pytest.mark.parametrize("row", WORLDS)
+def test_the_table_of_own_tasks_says_what_happens(row: str, algo: str) -> None:
+    assert_as_written(row, algo, cell(algo, **WORLDS[row]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from typing import Any
 
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-__all__ = ["CheckpointError", "load", "newest", "restore", "save", "write_atomically"]
+__all__ = ["CheckpointError", "load", "newest", "numbered", "restore", "save", "write_atomically"]
 
 
 class CheckpointError(ValueError):
@@ -75,14 +77,25 @@ def restore(template: PyTree, arrays: dict[str, np.ndarray], path: str | pathlib
     return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in expected])
 
 
-def newest(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """The newest valid checkpoint of a folder; invalid ones are passed over, but all invalid is an error."""
+def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoints of a folder, by their epochs; files of other names are not ours."""
+    return sorted((path for path in folder.glob("*.safetensors") if path.stem.isdecimal()), key=lambda path: int(path.stem))
+
+
+def newest(folder: pathlib.Path, most: int | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """The newest valid checkpoint of a folder, of an epoch up to `most`; what is passed over is said, none left is an error."""
     problems = []
-    for path in sorted(folder.glob("*.safetensors"), reverse=True):
+    for path in reversed(numbered(folder)):
         try:
-            return load(path)
+            if most is not None and int(path.stem) > most:
+                raise CheckpointError(f"{path} is of epoch {int(path.stem)}, but metrics.jsonl has only {most}")
+            found = load(path)
         except CheckpointError as problem:
             problems.append(str(problem))
+            continue
+        for passed in problems:
+            print(f"warning: {passed}; going on from {path}", file=sys.stderr)
+        return found
     if problems:
         raise CheckpointError("no valid checkpoint: " + "; ".join(problems))
     return None
@@ -97,9 +110,20 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync(path.parent)
     except BaseException:
         pathlib.Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """Make the name of a new file last through a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _named(tree: PyTree) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any
 import filelock
 
 from saute.core.errors import UserError
-from saute.runs.checkpoint import CheckpointError, newest, restore, save, write_atomically
+from saute.runs.checkpoint import CheckpointError, newest, numbered, restore, save, write_atomically
 from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
@@ -43,7 +43,8 @@ class Folder:
 
     def recover(self, first: Sequence[Any], epochs: int) -> tuple[list[Any], list[list[Metrics]]]:
         """The newest whole checkpoint and the metrics up to it, or the beginning; then the folder gets its configuration."""
-        found, kept = newest(self.path / "checkpoints"), list[str]()
+        lines = _whole_lines(self._lines)
+        found, kept = newest(self.path / "checkpoints", len(lines)), list[str]()
         seeds = list(first)
         if found is not None:
             arrays, meta = found
@@ -52,7 +53,7 @@ class Folder:
                     f"{self.path} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many"
                 )
             self._refuse_another()
-            kept = self._lines.read_text().splitlines()[: meta["epoch"]]
+            kept = lines[: meta["epoch"]]
             seeds = list(restore(tuple(first), arrays, self.path))
         content = "".join(line + "\n" for line in kept).encode()
         write_atomically(self._lines, content)
@@ -69,6 +70,8 @@ class Folder:
             file.seek(self._end)
             file.truncate()
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # before a checkpoint that counts on these lines
         self._written, self._end = len(metrics), self._end + len(content)
         if time.monotonic() - self._saved >= seconds:
             self._checkpoint(seeds, len(metrics))
@@ -83,7 +86,7 @@ class Folder:
             raise TrainingError(
                 f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
             ) from None
-        for old in sorted(place.glob("*.safetensors"))[:-2]:
+        for old in numbered(place)[:-2]:
             old.unlink()
 
     def _refuse_another(self) -> None:
@@ -190,6 +193,22 @@ def read_metrics(run: pathlib.Path) -> list[list[Metrics]]:
     if not epochs:
         raise UserError(f"{run} has no finished epoch in metrics.jsonl; continue it with saute resume {run}")
     return epochs
+
+
+def _whole_lines(file: pathlib.Path) -> list[str]:
+    """The lines of the metrics up to the first that is not whole; a file that is missing has none."""
+    lines: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_bytes().splitlines(keepends=True):
+            try:
+                text = line.decode()
+                _from_line(text)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                break
+            if not text.endswith("\n"):
+                break
+            lines.append(text.rstrip("\n"))
+    return lines
 
 
 def _as_line(epoch: list[Metrics]) -> str:
