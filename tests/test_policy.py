@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,18 @@ def test_wrong_calls_are_explained(run) -> None:
         load_policy(run[0], seed=7)
     with pytest.raises(CheckpointError, match="does not exist"):
         load_policy(run[0] / "elsewhere")
+
+
+@pytest.mark.parametrize(("place", "remaining"), [(1, 2.0), (None, np.nan), (0, np.inf)])
+def test_nobody_acts_on_numbers_that_are_none(run, place: int | None, remaining: float) -> None:
+    policy = load_policy(run[0])
+    obs = np.zeros(policy.net.observations - 1)
+    policy(obs, remaining=1.0)
+    if place is not None:
+        obs[place] = np.nan
+    bad = [place] if place is not None and np.isfinite(remaining) else [*([] if place is None else [place]), len(obs)]
+    with pytest.raises(ValueError, match=re.escape(f"inputs {bad} of the policy, the last ones being z, are not finite")):
+        policy(obs, remaining=remaining)
 
 
 def test_discrete_and_vanilla_policies(tmp_path: pathlib.Path) -> None:

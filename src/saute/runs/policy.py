@@ -46,7 +46,11 @@ class Policy:
     """What discrete actions are counted from."""
 
     def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: PRNGKeyArray | None = None) -> np.ndarray:
-        action = np.asarray(_act(self.net, self.parameters, self._augmented(obs, remaining), key))
+        seen = self._augmented(obs, remaining)
+        if not np.isfinite(seen).all():
+            bad = sorted({int(place[-1]) for place in np.argwhere(~np.isfinite(seen))})
+            raise ValueError(f"inputs {bad} of the policy, the last ones being z, are not finite; brake instead of acting")
+        action = np.asarray(_act(self.net, self.parameters, seen, key))
         if self.action_low is None:
             return action + np.asarray(self.start, action.dtype)
         return np.clip(action, self.action_low, self.action_high)
