@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -155,3 +158,11 @@ def _wrap(kind: str, budget: Any, env: dict[str, Any] | None = None, **options: 
     if kind == "one":
         return sauted(budget, env=env, **options)
     return saute.SauteVectorWrapper(SyncVectorEnv([lambda: Scripted(**(env or {}))] * 2), budget, **options)
+
+
+def test_a_file_in_the_current_folder_is_not_run_in_place_of_a_package(tmp_path: pathlib.Path) -> None:
+    for name in ("scipy", "optax", "rich"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
+    command = pathlib.Path(sys.executable).with_name("saute")
+    done = subprocess.run([command, "pretrained"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "planted" not in done.stdout + done.stderr, done.stderr

@@ -80,7 +80,8 @@ def _run(name: str, words: list[str]) -> None:
     import tyro
 
     # As for `python -m`, what an environment or a policy is imported from may lie in the current directory.
-    sys.path.insert(0, os.getcwd())
+    # It comes last, so that a file there that is called like an installed package is not run in its place.
+    sys.path.append(os.getcwd())
     module = importlib.import_module(command.module)
     reader = getattr(module, f"read_{name}", None)
     if reader is not None:
