@@ -194,7 +194,7 @@ class _OnHost:
         self.act = jax.jit(self._act)
         # What is donated is written in place, the replay above all.
         self.begin, self.observe = (jax.jit(one, donate_argnums=0) for one in (agent.begin, self._observe))
-        self.learned = jax.jit(lambda state, seen, key: _learned(agent, state, seen, key, ledger))
+        self.learned = jax.jit(self._learned)
 
     def first(self, keys: Sequence[PRNGKeyArray]) -> list[Training]:
         if len(keys) != self.envs.seeds and (self.envs.seeds > 1 or not self.window.fresh):
@@ -218,21 +218,24 @@ class _OnHost:
             states, begun = map(list, zip(*map(self.begin, states, drawn.begin), strict=True))
         if self.window.fresh or group not in self.streams:
             self.streams[group] = self._begun(drawn.start)
-        history, keep = [], fills(self.agent.learn)
-        for stream, seen in self._steps(states, self.streams[group], drawn, self.window.steps, keep):
+        history = []
+        for stream, rows, *seen in self._steps(states, self.streams[group], drawn, self.window.steps):
             self.streams[group] = stream
-            history.append(seen)
+            # Whoever learns from every step has seen the rest.
+            kept = rows if fills(self.agent.learn) else rows._replace(obs=None, action=None, next_obs=None, extras=None)
+            history.append((kept, *seen))
+        rows, episodes, told = jax.tree.map(lambda *column: np.stack(column), *history)
         trained = []
-        for state, own, key, numbers in zip(states, zip(*history, strict=True), drawn.learn, begun, strict=True):
-            stacked = jax.tree.map(lambda *column: np.stack(column), *own)
-            state, learned = self.learned(state, stacked, key)
-            trained.append((Training(state), numbers | learned))
+        for side, part in enumerate(self.parts):
+            own = jax.tree.map(lambda leaf, part=part: leaf[:, part], (rows, episodes))
+            state, learned = self.learned(states[side], *own, told[side], drawn.learn[side])
+            trained.append((Training(state), begun[side] | learned))
         return trained
 
     def _steps(
-        self, states: list[State], stream: Stream, keys: HostKeys, count: int, keep: bool
-    ) -> Iterator[tuple[Stream, list[Any]]]:
-        """Steps of all, and what each seed sees of them, the rows if they are to be kept; the states in the list change."""
+        self, states: list[State], stream: Stream, keys: HostKeys, count: int
+    ) -> Iterator[tuple[Stream, Transition, Episodes, list[Metrics]]]:
+        """Steps of all seeds, and what each of them learned from it, if they learn from every step; the states change."""
         act_keys, observe_keys = np.asarray(keys.act), np.asarray(keys.observe)
 
         def act(memory: Memory, obs: np.ndarray, time: int) -> Acted:
@@ -240,13 +243,16 @@ class _OnHost:
 
         stepping = host_steps(self.envs, act, stream, self.blank, self.ledger, self.window.fresh)
         for time, (stream, rows, episodes) in zip(range(count), stepping, strict=False):
-            seen = []
-            for side, part in enumerate(self.parts):
-                own, numbers = _part(rows, part), {}
-                if fills(self.agent.observe):
-                    states[side], numbers = self.observe(states[side], own, observe_keys[time, side])
-                seen.append((own if keep else None, _part(episodes, part), _seen(own, numbers)))
-            yield stream, seen
+            told: list[Metrics] = [{} for _ in self.parts]
+            if fills(self.agent.observe):
+                for side, part in enumerate(self.parts):
+                    states[side], told[side] = self.observe(states[side], _part(rows, part), observe_keys[time, side])
+            yield stream, rows, episodes, told
+
+    def _learned(
+        self, state: State, rows: Transition, episodes: Episodes, told: PyTree, key: PRNGKeyArray
+    ) -> tuple[State, Metrics]:
+        return _learned(self.agent, state, (rows, episodes, jax.vmap(_seen)(rows, told)), key, self.ledger)
 
     def _act(self, states: tuple[State, ...], memory: Memory, obs: Array, keys: Array) -> Acted:
         own = zip(states, self.parts, keys, strict=True)
@@ -261,10 +267,10 @@ class _OnHost:
     def _prepared(self, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[State]:
         drawn = _host_keys(jnp.stack([jax.random.fold_in(key, 1) for key in keys]), LOOK // 10)
         stream = self._begun(drawn.start)
-        looking = self._steps(jax.tree.map(jnp.array, states), stream, drawn, LOOK // 10, keep=True)
-        met = [[rows.obs for rows, *_ in seen] for _, seen in looking]
-        own = zip(states, zip(*met, strict=True), strict=True)
-        return [self.agent.prepare(state, jnp.asarray(np.stack(obs)))[0] for state, obs in own]
+        looking = self._steps(jax.tree.map(jnp.array, states), stream, drawn, LOOK // 10)
+        met = np.stack([rows.obs for _, rows, *_ in looking])
+        own = zip(states, self.parts, strict=True)
+        return [self.agent.prepare(state, jnp.asarray(met[:, part]))[0] for state, part in own]
 
     def _begun(self, keys: Key[Array, " seed"]) -> Stream:
         """Fresh episodes; each seed counts the seeds of its environments from a number of its own."""
@@ -293,17 +299,16 @@ def _part(tree: PyTree, part: slice) -> PyTree:
 
 def _seen(rows: Transition, metrics: Metrics) -> Metrics:
     """Numbers of one step of all environments."""
-    xp: Any = np if isinstance(rows.reward, np.ndarray) else jnp
-    finite = xp.isfinite(rows.reward).all() & xp.isfinite(rows.cost).all()
-    return {**metrics, **named("cost_per_step", rows.cost.mean(0)), "lowest_reward": _lowest_safe(rows, xp), "finite": finite}
+    finite = jnp.isfinite(rows.reward).all() & jnp.isfinite(rows.cost).all()
+    return {**metrics, **named("cost_per_step", rows.cost.mean(0)), "lowest_reward": _lowest_safe(rows), "finite": finite}
 
 
-def _lowest_safe(rows: Transition, xp: Any) -> Float[Any, ""]:
+def _lowest_safe(rows: Transition) -> Float[Array, ""]:
     """The lowest reward of the task in a step within the budget; NaN if there is none, as where nothing is sautéed."""
     if rows.next_remaining.shape[-1] == 0:
-        return xp.full((), xp.nan)
+        return jnp.full((), jnp.nan)
     safe = (rows.next_remaining >= 0).reshape(len(rows.reward), -1).all(1)
-    return xp.where(safe.any(), xp.where(safe, rows.task_reward, xp.inf).min(), xp.nan)
+    return jnp.where(safe.any(), jnp.where(safe, rows.task_reward, jnp.inf).min(), jnp.nan)
 
 
 def _learned(
