@@ -22,7 +22,9 @@ from saute.core.observation import KEY
 from saute.envs.flatten import flat
 from saute.envs.from_gym import HostEnvs
 from saute.envs.workers import WorkerEnvs
+from saute.runs.build import planned
 from saute.runs.loop import TrainingError
+from saute.runs.source import found, is_ready
 
 gym.register("tests/Plant-v0", entry_point=Plant, max_episode_steps=20)
 
@@ -169,6 +171,32 @@ def test_train_takes_whatever_environment_there_is(env: Any, name: str) -> None:
         assert last["episodes"] >= 1 and 0 <= last["violation_rate"] <= 1
     done = run.evaluate(3)
     assert done.outcomes[0].violated is not None and "of 3, so ≤" in repr(done)
+
+
+class Limited(Plant):
+    """It has all that a JAX-native `Env` has, spaces and horizon, but is Gymnasium's."""
+
+    observation_space, action_space, horizon = Plant().observation_space, Plant().action_space, 20
+
+
+@pytest.mark.parametrize("env", [Limited, Limited()], ids=["class", "instance"])
+@pytest.mark.parametrize("algorithm", ["ppo", saute.ppo()], ids=["name", "learner"])
+def test_a_gymnasium_environment_that_knows_its_horizon_is_not_taken_for_a_native_one(env: Any, algorithm: Any) -> None:
+    source = found(env)
+    assert not is_ready(env) and (source.make is env or isinstance(source.ready, HostEnvs))
+    config, _ = planned(algorithm, env, "heat", "saute", budget=5.0, epochs=1, seeds=1)
+    assert config.experiment.env == "python:Limited" and config.settings.steps_per_epoch % 20 == 0
+
+
+def test_environments_that_were_sauted_before_keep_their_budgets() -> None:
+    made = functools.partial(saute.SauteWrapper, Plant(), budget=3.0, discount=0.9, unsafe_reward=-1.0, cost="heat")
+    vector = SyncVectorEnv([made], autoreset_mode=AutoresetMode.DISABLED)
+    for env in (made, made(), vector, HostEnvs(made)):
+        config, _ = planned("ppo", env, "cost", None, budget=None, epochs=1, seeds=1)
+        asked = config.experiment
+        assert (asked.budget, asked.discount, asked.unsafe_reward, asked.method) == (3.0, 0.9, -1.0, "saute")
+        with pytest.raises(ValueError, match=r"budget=4.0 cannot be set: the environment is sautéed already"):
+            planned("ppo", env, "cost", None, budget=4.0, epochs=1, seeds=1)
 
 
 def test_a_policy_of_a_run_acts_as_the_saved_one(tmp_path: pathlib.Path) -> None:

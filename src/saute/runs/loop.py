@@ -30,7 +30,7 @@ from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
 from saute.runs.policy import Policy, policy_description, policy_of, save_policies
 from saute.runs.report import reporting
-from saute.runs.source import IN_PYTHON, Source
+from saute.runs.source import IN_PYTHON, Source, is_ready
 from saute.runs.validation import Selection, validated
 
 __all__ = ["Run", "TrainingError", "run", "train"]
@@ -163,7 +163,7 @@ def train(
     _check_counts(seeds=seeds, epochs=1 if epochs is None else epochs)
     numbers = {"seeds": seeds, "seed": seed}
     source = None
-    if isinstance(algorithm, str) or method is not None or not isinstance(env, Env | HostEnvs):
+    if isinstance(algorithm, str) or method is not None or not is_ready(env):
         asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
         changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
         config, source = planned(algorithm, env, cost, method, changes, budget=budget, epochs=epochs, **asked, **numbers)

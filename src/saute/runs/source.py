@@ -14,12 +14,11 @@ from saute.core.cost import CostSource
 from saute.core.names import nearest
 from saute.core.options import Options
 from saute.core.protocol import Env
-from saute.core.vector import SauteVectorWrapper
 from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "found", "imported", "named"]
+__all__ = ["IN_PYTHON", "Source", "found", "imported", "is_ready", "named"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
@@ -45,16 +44,13 @@ class Source(NamedTuple):
     @property
     def options(self) -> Options | None:
         """What the environments were sautéed with, if they were when they were given."""
-        if self.ready is None and self.make is None:
-            return None
-        if isinstance(self.ready, Env | HostEnvs):
+        if isinstance(self.ready, VectorEnv):
+            return HostEnvs(self.ready).options
+        if self.make is None:
             return getattr(self.ready, "options", None)
-        one = self.ready or self.make()  # type: ignore[misc]
-        chosen = None
-        if one.metadata.get("saute"):
-            chosen = one.options if isinstance(one, SauteVectorWrapper) else one.get_wrapper_attr("options")
-        if self.ready is None:
-            one.close()
+        one = self.make()
+        chosen = one.get_wrapper_attr("options") if one.metadata.get("saute") else None
+        one.close()
         return chosen
 
     @property
@@ -116,6 +112,11 @@ def imported(cost: CostSource) -> CostSource:
         raise ValueError(f"cost {cost!r} cannot be imported ({problem}); pass a key of info, or module:function") from problem
 
 
+def is_ready(env: Any) -> bool:
+    """Whether learners can train on it as it is; a class or a Gymnasium environment may have what an `Env` has, and is none."""
+    return isinstance(env, HostEnvs) or (isinstance(env, Env) and not isinstance(env, gym.Env | VectorEnv | type))
+
+
 def found(env: Any, cost: CostSource = "cost") -> Source:
     """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
     if not isinstance(cost, str) and not callable(cost):
@@ -125,7 +126,7 @@ def found(env: Any, cost: CostSource = "cost") -> Source:
     if isinstance(env, gym.Env):
         return _of_instance(env, cost)
     name = f"{IN_PYTHON}{getattr(env, '__name__', type(env).__name__)}"
-    if isinstance(env, HostEnvs | VectorEnv | Env):
+    if is_ready(env) or isinstance(env, VectorEnv):
         return Source(name, ready=env, cost=cost)
     if callable(env):
         return Source(name, env, cost=cost)
