@@ -256,6 +256,23 @@ def test_what_cannot_be_trained_is_said_before_anything_is_written(case: str, tm
     assert not (tmp_path / "run").exists()
 
 
+def test_an_empty_folder_to_begin_with_is_refused_before_one_is_made(tmp_path: pathlib.Path, capsys: Any) -> None:
+    (tmp_path / "empty").mkdir()
+    words = ["--budget", "5", "--init", str(tmp_path / "empty"), "--out", str(tmp_path / "run")]
+    assert main(["train", "tests/Plant-v0", *words]) == 2
+    assert "has no checkpoint to begin with; name the folder of a run that has trained" in capsys.readouterr().err
+    with pytest.raises(TrainingError, match="has no checkpoint to begin with"):
+        saute.train("ppo", "tests/Plant-v0", init=tmp_path / "empty", out=tmp_path / "run", **TINY)
+    assert not (tmp_path / "run").exists()
+
+
+def test_discounted_costs_are_called_so(tmp_path: pathlib.Path, capsys: Any) -> None:
+    run = saute.train("ppo", "tests/Plant-v0", discount=0.9, out=tmp_path, **TINY)
+    assert "discounted cost" in repr(run.evaluate(2))
+    assert main(["evaluate", str(tmp_path), "--episodes", "2"]) == 0
+    assert "discounted cost" in capsys.readouterr().out
+
+
 def test_workers_are_not_for_what_is_compiled(capsys: Any) -> None:
     assert main(["train", "pendulum", "--workers", "2"]) == 2
     assert "--workers 2 is for Gymnasium environments; pendulum is compiled" in capsys.readouterr().err

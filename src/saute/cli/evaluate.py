@@ -12,7 +12,7 @@ from saute.core.errors import UserError
 from saute.core.tables import columns
 from saute.runs.evaluate import TEST_SEED, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import HEADS, Budget, Elsewhere, in_words, keep_outcomes, outcomes_of, rows_of
+from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, outcomes_of, rows_of
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -41,7 +41,7 @@ class Evaluate:
 
 
 def evaluate_runs(options: Evaluate) -> None:
-    rows, places = [list(HEADS)], []
+    rows, places, discount = list[list[str]](), [], 1.0
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         places.append(str(place))
@@ -54,8 +54,9 @@ def evaluate_runs(options: Evaluate) -> None:
             except OSError as problem:
                 raise UserError(f"cannot write the episodes to {place} ({problem.strerror}); pass --out") from problem
             for seed, outcome in [*((str(i), one) for i, one in enumerate(outcomes)), ("all", pooled(outcomes))]:
+                discount = min(discount, config.experiment.discount)
                 rows += rows_of(str(run), seed, outcome, config.experiment.budget)
-    print(columns(rows, right=range(1, 6)))
+    print(columns([heads(discount), *rows], right=range(1, 6)))
     print(f"wrote every episode to {', '.join(places)}")
 
 

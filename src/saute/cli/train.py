@@ -13,7 +13,7 @@ from saute.core.errors import UserError
 from saute.runs.build import configured
 from saute.runs.checkpoint import CheckpointError
 from saute.runs.config import Config, Experiment, completed
-from saute.runs.folder import TrainingError, read_config, source_of
+from saute.runs.folder import TrainingError, inherited, read_config, source_of
 from saute.runs.loop import run
 from saute.runs.presets import changed
 
@@ -110,6 +110,11 @@ def train(options: Train) -> None:
     out = options.shell.out or pathlib.Path("runs", name)
     if (out / "config.json").exists() and read_config(out) != config:
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
+    if options.shell.init is not None:
+        try:
+            inherited(options.shell.init)  # What cannot be begun with is said before a folder is made.
+        except (TrainingError, CheckpointError) as problem:
+            raise UserError(str(problem)) from problem
     _run(config, out, options.shell.log, options.shell.init)
     print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
 

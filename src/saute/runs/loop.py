@@ -78,7 +78,8 @@ class Run:
             ledger = dataclasses.replace(ledger, low=budget, high=budget)
         policy = Sampled(cast(Any, self.agent.policy)) if sampled else self.agent.policy
         outcomes = tested(policy, self.policies, env, episodes, seed, ledger)
-        return Evaluation(outcomes, self.config.experiment.budget if budget is None else budget)
+        asked = self.config.experiment
+        return Evaluation(outcomes, asked.budget if budget is None else budget, asked.discount)
 
     def certify(self, episodes: int = 10_000, seed: int = TEST_SEED, confidence: float = 0.95) -> Certificate:
         """What so many fresh episodes of every seed prove about the budget, with exact bounds."""
@@ -210,7 +211,8 @@ def _trained(
     # What cannot be saved is said now, not after the training.
     description = None if out is None else policy_description(spec_of(env), agent.policy, epochs)
     body = drive(agent, env, job.ledger)
-    body = body._replace(first=functools.partial(_begun, body, init))
+    stored = None if init is None else inherited(pathlib.Path(init))
+    body = body._replace(first=functools.partial(_begun, body, stored))
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
     with opened(out, config) as folder:
@@ -233,12 +235,11 @@ def _trained(
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
 
 
-def _begun(body: Drive, init: str | pathlib.Path | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
+def _begun(body: Drive, stored: Callable[[Any, int], Any] | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
     """Every seed before its first epoch, with the policy and the values of another run if there is one."""
     seeds = body.first(keys)
-    if init is None:
+    if stored is None:
         return seeds
-    stored = inherited(pathlib.Path(init))
     return [one._replace(state=stored(one.state, i)) for i, one in enumerate(seeds)]
 
 

@@ -22,11 +22,17 @@ from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
 
-__all__ = ["HEADS", "Budget", "Elsewhere", "Evaluation", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
+__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
 """Of the table that `rows_of` fills; costs are those that the budget is spent on, discounted if it is."""
+
+
+def heads(discount: float) -> list[str]:
+    """The heads, which say so if costs are discounted."""
+    return [f"discounted {head}" if head == "cost" and discount != 1.0 else head for head in HEADS]
+
 
 Budget = float | tuple[float, ...]
 """One number, or one per constraint."""
@@ -95,11 +101,12 @@ class Evaluation(NamedTuple):
 
     outcomes: list[Outcome]
     budget: Budget | None
+    discount: float = 1.0
 
     def __repr__(self) -> str:
         named = [*((str(i), one) for i, one in enumerate(self.outcomes)), ("all", pooled(self.outcomes))]
         rows = [row[1:] for seed, one in named for row in rows_of("", seed, one, self.budget)]
-        return columns([list(HEADS[1:]), *rows], right=range(5))
+        return columns([heads(self.discount)[1:], *rows], right=range(5))
 
 
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
