@@ -24,7 +24,7 @@ from saute.algos.trpo import trpo
 from saute.core.protocol import Step
 from saute.envs.from_gym import HostEnvs
 from saute.learn.constraint import lagrangian, pid
-from saute.learn.ensemble import ModelSettings
+from saute.learn.model import ModelSettings
 from saute.learn.planner import CemSettings
 
 GOAL, HAZARD = 1.0, 0.6

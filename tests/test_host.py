@@ -25,7 +25,7 @@ from saute.core.protocol import spec_of
 from saute.envs.from_gym import HostEnvs
 from saute.learn.constraint import lagrangian
 from saute.learn.drive import drive
-from saute.learn.ensemble import Known
+from saute.learn.model import Known
 from saute.learn.replay import sauted
 from saute.runs.build import configured, environment_of, ledger_of
 from saute.runs.config import Experiment

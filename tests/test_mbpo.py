@@ -16,7 +16,7 @@ from saute.algos.mbpo import MbpoSettings, mbpo
 from saute.algos.sac import SacSettings
 from saute.core.protocol import spec_of
 from saute.learn.drive import drive, window_of
-from saute.learn.ensemble import Known, ModelSettings
+from saute.learn.model import Known, ModelSettings
 from saute.learn.replay import Rows
 from saute.runs.build import algorithm_of, configured
 from saute.runs.config import Config, Experiment

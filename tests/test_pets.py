@@ -16,7 +16,7 @@ import saute
 from saute.algos.pets import PetsSettings, pets
 from saute.core.protocol import spec_of
 from saute.learn.drive import drive, window_of
-from saute.learn.ensemble import Known, ModelSettings
+from saute.learn.model import Known, ModelSettings
 from saute.learn.planner import CemSettings, Plan, cem, coloured_basis
 from saute.runs.evaluate import evaluate
 

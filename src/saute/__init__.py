@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from saute.envs.to_gym import GymEnv, GymVectorEnv
     from saute.evidence.certificate import certify
     from saute.learn.constraint import lagrangian, pid
-    from saute.learn.dynamics import model_env
+    from saute.learn.model import model_env
     from saute.runs.loop import train
     from saute.runs.policy import BudgetedPolicy, load_policy
     from saute.runs.validation import Selection
@@ -82,7 +82,7 @@ _LAZY = {
     "lagrangian": "saute.learn.constraint",
     "load_policy": "saute.runs.policy",
     "mbpo": "saute.algos.mbpo",
-    "model_env": "saute.learn.dynamics",
+    "model_env": "saute.learn.model",
     "pets": "saute.algos.pets",
     "pid": "saute.learn.constraint",
     "ppo": "saute.algos.ppo",

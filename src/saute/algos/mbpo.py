@@ -15,8 +15,7 @@ from saute.core.native import task_reward
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import FREE, Free
-from saute.learn.dynamics import imagination, imagined, unknown_ends
-from saute.learn.ensemble import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters
+from saute.learn.model import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters, imagination, imagined, unknown_ends
 from saute.learn.nets import SquashedGaussian, squashed_for
 from saute.learn.replay import Batch, Replay, Rows, add, create, observed, relabel_half, sample, sauted
 

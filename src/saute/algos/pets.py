@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import FREE, Free
-from saute.learn.dynamics import unknown_ends
-from saute.learn.ensemble import MODEL, NOTHING, Known, ModelSettings, Parameters
+from saute.learn.model import MODEL, NOTHING, Known, ModelSettings, Parameters, unknown_ends
 from saute.learn.nets import squashed_for
 from saute.learn.planner import CEM, CemSettings, Plan, Planner, planner_for
 from saute.learn.replay import Replay, add, create, row_like, stored

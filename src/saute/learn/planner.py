@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from saute.core.options import Options
 from saute.core.protocol import Step
-from saute.learn.dynamics import imagination, imagined
-from saute.learn.ensemble import NOTHING, Ensemble, Known, ModelSettings, Parameters
+from saute.learn.model import NOTHING, Ensemble, Known, ModelSettings, Parameters, imagination, imagined
 from saute.learn.nets import Dist
 
 __all__ = ["CEM", "CemSettings", "Plan", "Planner", "cem", "planner_for", "planner_of"]

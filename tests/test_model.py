@@ -15,8 +15,7 @@ from scipy.stats import norm
 import saute
 from saute.core.native import Sauted
 from saute.core.protocol import Env
-from saute.learn.dynamics import imagination, imagined
-from saute.learn.ensemble import Ensemble, Known, ModelSettings, nll
+from saute.learn.model import Ensemble, Known, ModelSettings, imagination, imagined, nll
 from saute.learn.replay import Replay, Rows, add, create
 
 SMALL = ModelSettings(hidden=(16, 16), batch=32, rate=5e-3, steps=40, rounds=30, patience=3)
