@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rebind import rebind
 
 import saute
 from saute.cli.main import main
@@ -194,10 +195,7 @@ def run(trained: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.Monke
 
 def copy(run: pathlib.Path, name: str, **changes: Any) -> pathlib.Path:
     """Another run folder, with other settings."""
-    other = pathlib.Path(shutil.copytree(run, name))
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, **changes}))
-    return other
+    return rebind(pathlib.Path(shutil.copytree(run, name)), **changes)
 
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:

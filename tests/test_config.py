@@ -16,6 +16,7 @@ from counting_toys import HostToll, Toll
 import saute
 from saute.algos.onpolicy import OnPolicySettings
 from saute.cli.main import main
+from saute.core.files import read_sealed, write_sealed
 from saute.envs.from_gym import HostEnvs
 from saute.learn.constraint import lagrangian
 from saute.runs.build import configured
@@ -122,9 +123,9 @@ def test_a_folder_keeps_to_its_configuration(tmp_path: pathlib.Path) -> None:
 ])  # fmt: skip
 def test_a_file_that_is_not_complete_is_refused(change: Any, message: str, tmp_path: pathlib.Path, capsys: Any) -> None:
     train(saute.ppo(settings=SMALL), Toll(), seeds=1, epochs=1, out=tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
+    values = read_sealed(tmp_path / "config.json")
     change(values)
-    (tmp_path / "config.json").write_text(json.dumps(values))
+    write_sealed(tmp_path / "config.json", values)
     assert main(["evaluate", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said

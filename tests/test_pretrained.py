@@ -19,6 +19,7 @@ import pytest
 import saute
 from saute.cli.main import main
 from saute.cli.pretrained import listing
+from saute.core.files import read_sealed, write_sealed
 from saute.core.protocol import spec_of
 from saute.learn.nets import policy_for
 from saute.runs import evaluate as testing
@@ -46,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     net = policy_for(spec.observation_space, spec.action_space)
     policies = [net.init(jax.random.key(seed)) for seed in range(2)]
     save_policies(run / "policy.safetensors", policies, policy_description(spec, net, 1))
-    (run / "config.json").write_text(json.dumps(config.as_json()))
+    write_sealed(run / "config.json", config.as_json())
     return run
 
 
@@ -102,10 +103,10 @@ print(listing())
 
 
 def test_a_range_of_budgets_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    config = json.loads((pretrained.FOLDER / NAME / "config.json").read_text())
+    config = read_sealed(pretrained.FOLDER / NAME / "config.json")
     folder = tmp_path / "pendulum-saute-sac-all-budgets"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**config, "algo": "sac", "budget": 60.0, "lowest_budget": 5.0}))
+    write_sealed(folder / "config.json", {**config, "algo": "sac", "budget": 60.0, "lowest_budget": 5.0})
     (folder / "policy.safetensors").write_bytes(b"")
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     assert "saute sac  5      60      5 to 60" in listing()

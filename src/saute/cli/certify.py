@@ -11,12 +11,12 @@ from saute.cli.options import shown_as
 from saute.cli.output import writing
 from saute.cli.trials import Trial, asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
+from saute.core.files import write_atomically
 from saute.core.tables import columns, markdown
 from saute.evidence.certificate import Certificate
 from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import difference, probability_of_improvement
-from saute.runs.checkpoint import write_atomically
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
 from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
+from saute.core.files import read_sealed
 from saute.core.tables import columns
 from saute.runs.pretrained import located, names
 
@@ -25,7 +25,7 @@ def listing() -> str:
     rows = [("name", "task", "algorithm", "seeds", "budget", "trained at", "size")]
     for name in names():
         folder = located(f"pretrained:{name}")
-        it = json.loads((folder / "config.json").read_text())
+        it = read_sealed(folder / "config.json")
         seen = f"{it['budget']:g}" if it["lowest_budget"] is None else f"{it['lowest_budget']:g} to {it['budget']:g}"
         size = sum(file.stat().st_size for file in folder.iterdir())
         method = f"{it['method']} {it['algo']}"

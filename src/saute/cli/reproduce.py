@@ -9,6 +9,7 @@ from typing import Annotated
 from saute.cli.options import positional, shown_as
 from saute.cli.output import writing
 from saute.core.errors import UserError
+from saute.core.files import write_atomically
 from saute.core.names import nearest
 from saute.core.tables import columns
 from saute.paper.durations import duration, expected_seconds
@@ -16,7 +17,6 @@ from saute.paper.figures import ARTIFACTS
 from saute.paper.page import EPISODES, page, read, table, verdicts
 from saute.paper.reproduce import THEORY, Scale, finished, make, make_theory, needed, seconds_of, train_missing
 from saute.paper.theory import TITLE
-from saute.runs.checkpoint import write_atomically
 from saute.runs.evaluate import TEST_SEED
 
 __all__ = ["Reproduce", "reproduce"]

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Literal, NamedTuple
 
+from saute.core.files import write_atomically
 from saute.evidence.plots import box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row
@@ -23,7 +24,6 @@ from saute.paper.measured import late_epochs, measure
 from saute.paper.page import read
 from saute.paper.theory import theory
 from saute.runs.build import configured
-from saute.runs.checkpoint import write_atomically
 from saute.runs.config import Config
 from saute.runs.folder import read_metrics
 from saute.runs.loop import run as run_training

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from saute.core.files import write_atomically
 from saute.core.tables import markdown
 from saute.evidence.plots import save
 from saute.exact import Solution, solve
@@ -18,7 +19,6 @@ from saute.paper.gridworld import Gridworld, gridworld
 from saute.paper.measured import Measured
 from saute.paper.solved import Controlled, Penalised, best_return, penalised, pendulum_penalties, pendulum_returns
 from saute.paper.theory_plots import budget_curve, policy_maps, value_curves
-from saute.runs.checkpoint import write_atomically
 
 __all__ = ["TITLE", "theory"]
 

@@ -1,80 +1,164 @@
-"""Trees of arrays on disk: safetensors with a checksum, written atomically, and safe to read from strangers."""
+"""Trees of arrays on disk: safetensors with a checksum, written atomically, and safe to read from strangers; read by NumPy."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
+import math
 import pathlib
 import sys
-import tempfile
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import PyTree
 
-__all__ = ["CheckpointError", "load", "newest", "numbered", "restore", "save", "write_atomically"]
+from saute.core.files import CheckpointError, opened, parsed, read_sealed, seal, unsealed, write_atomically
+from saute.core.machine import memory
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+__all__ = ["CheckpointError", "config_digest", "digest_beside", "load", "newest", "numbered", "refuse_odd", "restore", "save"]
+
+MOST_HEADER = 2**24
+"""Bytes of the names, types and shapes of all arrays of a file, and what is said about them."""
+TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1"}
+TYPES |= {"U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?"}
+"""NumPy's names of safetensors' types."""
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used, and why."""
+class Placed(NamedTuple):
+    """What a file says of one array before it is read: its type and shape, and where it begins and ends."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
 
 
-def save(path: pathlib.Path, tree: PyTree, meta: dict[str, Any]) -> None:
-    """Write all leaves of a tree and some JSON to one file, which appears complete or not at all."""
+def save(path: pathlib.Path, tree: PyTree, meta: dict[str, Any], **others: np.ndarray) -> None:
+    """Write all leaves of a tree, other arrays by name and some JSON to one file, which appears complete or not at all."""
     from safetensors.numpy import save as serialise
 
-    arrays = _named(tree)
+    arrays = {**_named(tree), **others}
     text = json.dumps(meta, sort_keys=True)
     # One entry, because the order of several is not reproducible, and equal runs shall have equal files.
-    header = json.dumps({"meta": text, "sha256": _digest(arrays, text)})
+    header = json.dumps({"meta": text, "sha256": _digest(text, arrays, lambda name: arrays[name].tobytes())})
     write_atomically(path, serialise(arrays, {"saute": header}))
 
 
-def load(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The named arrays and the JSON of a checkpoint, if it is whole."""
-    from safetensors import SafetensorError, safe_open
+def load(
+    path: pathlib.Path,
+    fits: Callable[[dict[str, Any], Mapping[str, Placed]], object] | None = None,
+    config: str | None = None,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The named arrays and the JSON of a file, if it is whole.
 
+    `fits` is told what the file says of its arrays, and may refuse it, before memory is taken for them. `config` is the digest
+    of the configuration that the file has to belong to; one of a former version does not say, and is believed with a note.
+    """
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the handle is not a dict)
+        with opened(path) as (file, size):
+            header, table, start = _header(path, file, size)
+            meta = unsealed(parsed(header["meta"], path), path)
+            if fits is not None:
+                fits(meta, table)
+            elif size > memory() / 4:
+                raise CheckpointError(f"{path} has {size} bytes, more than a quarter of the memory; restore a copy")
+            data = memoryview(file.read(size - start))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the run folder") from None
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as broken:
-        raise CheckpointError(
-            f"{path} is truncated or not a safetensors file ({broken}); delete it or restore a copy"
-        ) from None
-    if "saute" not in header:
-        raise CheckpointError(f"{path} was not written by saute; point to a run folder or to a policy that saute saved")
-    try:
-        stored = json.loads(header["saute"])
-        whole = _digest(arrays, stored["meta"]) == stored["sha256"]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
+    if (
+        len(data) != size - start
+        or _digest(header["meta"], table, lambda name: data[slice(*table[name][2:])]) != header["sha256"]
+    ):
         raise CheckpointError(f"{path} is corrupted (its checksum does not match); delete it or restore a copy")
-    return arrays, json.loads(stored["meta"])
+    _compare_digests(path, meta, config)
+    arrays = {name: np.frombuffer(data[it.begin : it.end], it.dtype).reshape(it.shape) for name, it in table.items()}
+    return arrays, meta
 
 
-def restore(template: PyTree, arrays: dict[str, np.ndarray], path: str | pathlib.Path = "the checkpoint") -> PyTree:
-    """The tree of the template's structure with the stored arrays as leaves."""
+def _header(path: pathlib.Path, file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, Placed], int]:
+    """What was said about the arrays, where each of them is, and where the first one begins."""
+    length = int.from_bytes(file.read(8), "little")
+    start = 8 + length
+    if not 8 < start <= size or length > MOST_HEADER:
+        raise CheckpointError(f"{path} is truncated or not a safetensors file; delete it or restore a copy")
+    try:
+        entries = json.loads(file.read(length))
+        said = entries.pop("__metadata__", {})
+        table = {name: _placed(entry) for name, entry in entries.items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as problem:
+        raise CheckpointError(f"{path} is damaged or not a safetensors file ({problem}); delete it or restore a copy") from None
+    ends = [0, *(one for it in sorted(table.values(), key=lambda it: it[2:]) for one in it[2:]), size - start]
+    if any(before != after for before, after in zip(ends[::2], ends[1::2], strict=True)):
+        raise CheckpointError(f"{path} is truncated, or its arrays overlap; delete it or restore a copy")
+    if not isinstance(said, dict) or "saute" not in said:
+        raise CheckpointError(f"{path} was not written by saute; point to a run folder or to a policy that saute saved")
+    header = parsed(said["saute"], path) if isinstance(said["saute"], str) else None
+    if not isinstance(header, dict) or not all(isinstance(header.get(name), str) for name in ("meta", "sha256")):
+        raise CheckpointError(f"{path} is corrupted (its checksum is missing); delete it or restore a copy")
+    return header, table, start
+
+
+def _placed(entry: Mapping[str, Any]) -> Placed:
+    dtype, (begin, end) = np.dtype(TYPES[entry["dtype"]]), entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if not all(type(one) is int and 0 <= one < 2**48 for one in (*shape, begin, end)) or len(shape) > 32:
+        raise ValueError(f"shape {shape} at {begin}")
+    if end - begin != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{end - begin} bytes for the shape {shape} of {dtype}")
+    return Placed(dtype, shape, begin, end)
+
+
+def _compare_digests(path: pathlib.Path, meta: dict[str, Any], config: str | None) -> None:
+    found = meta.get("config")
+    if config is None or found == config:
+        return
+    if found is not None:
+        raise CheckpointError(
+            f"{path} belongs to another configuration than the config.json beside it: its digest is {str(found)[:12]}, not "
+            f"{config[:12]}; restore the configuration that it was trained with, or train anew in another folder"
+        )
+    print(f"note: {path} is of a former version and does not say which configuration it belongs to", file=sys.stderr)
+
+
+def config_digest(values: Mapping[str, Any]) -> str:
+    """The digest of a configuration in plain values; how many epochs are planned may change while it is trained."""
+    return seal({name: value for name, value in values.items() if name != "epochs"})
+
+
+def digest_beside(file: pathlib.Path) -> str | None:
+    """The digest of the config.json that lies beside a file, if there is one."""
+    try:
+        return config_digest(read_sealed(file.parent / "config.json"))
+    except FileNotFoundError:
+        return None
+
+
+def refuse_odd(template: PyTree, table: Mapping[str, Any], path: str | pathlib.Path = "the checkpoint") -> None:
+    """Refuse arrays, read or not, that are not those of the template's leaves by name, shape and type."""
     expected = _named(template)
-    if expected.keys() != arrays.keys():
-        odd = sorted(expected.keys() ^ arrays.keys())[:3]
+    if expected.keys() != table.keys():
+        odd = sorted(expected.keys() ^ table.keys())[:3]
         raise CheckpointError(
             f"{path} belongs to another configuration, or to another version of saute: {odd} do not match; use the run's own "
             "config.json, or train anew in another folder"
         )
     for name, leaf in expected.items():
-        if leaf.shape != arrays[name].shape or leaf.dtype != arrays[name].dtype:
-            found = f"{arrays[name].dtype}{arrays[name].shape}"
+        if leaf.shape != table[name].shape or leaf.dtype != table[name].dtype:
+            found = f"{table[name].dtype}{table[name].shape}"
             raise CheckpointError(
                 f"{path}: {name} is {found}, expected {leaf.dtype}{leaf.shape}; use the run's own config.json"
             )
-    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in expected])
+
+
+def restore(template: PyTree, arrays: dict[str, np.ndarray], path: str | pathlib.Path = "the checkpoint") -> PyTree:
+    """The tree of the template's structure with the stored arrays as leaves."""
+    import jax
+
+    refuse_odd(template, arrays, path)
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in _named(template)])
 
 
 def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -82,59 +166,47 @@ def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted((path for path in folder.glob("*.safetensors") if path.stem.isdecimal()), key=lambda path: int(path.stem))
 
 
-def newest(folder: pathlib.Path, most: int | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """The newest valid checkpoint of a folder, of an epoch up to `most`; what is passed over is said, none left is an error."""
+def newest(
+    folder: pathlib.Path,
+    fits: Callable[[dict[str, Any], Mapping[str, Placed]], object] | None = None,
+    config: str | None = None,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """The newest valid checkpoint of a folder, as `load` gives it; what is passed over is said, none left is an error."""
     problems = []
     for path in reversed(numbered(folder)):
         try:
-            if most is not None and int(path.stem) > most:
-                raise CheckpointError(f"{path} is of epoch {int(path.stem)}, but metrics.jsonl has only {most}")
-            found = load(path)
+            arrays, meta = load(path, fits, config)
+            if meta.get("epoch") != int(path.stem):
+                raise CheckpointError(f"{path} is of epoch {meta.get('epoch')!r}, not of that in its name; delete it")
         except CheckpointError as problem:
             problems.append(str(problem))
             continue
         for passed in problems:
             print(f"warning: {passed}; going on from {path}", file=sys.stderr)
-        return found
+        return arrays, meta
     if problems:
         raise CheckpointError("no valid checkpoint: " + "; ".join(problems))
     return None
 
 
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Replace a file in one step: whatever happens, it is the old one or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync(path.parent)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
+def _named(tree: PyTree) -> dict[str, Any]:
+    """The leaves by their paths, as contiguous arrays; those that only have a shape stay as they are."""
+    import jax
 
-
-def _sync(folder: pathlib.Path) -> None:
-    """Make the name of a new file last through a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _named(tree: PyTree) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in leaves}
 
 
-def _digest(arrays: dict[str, np.ndarray], text: str) -> str:
+def _array(leaf: Any) -> Any:
+    import jax
+
+    return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else np.ascontiguousarray(leaf).reshape(np.shape(leaf))
+
+
+def _digest(text: str, arrays: Mapping[str, Any], content: Callable[[str], bytes | memoryview]) -> str:
+    """SHA-256 of what is said about arrays, and of their names, types, shapes and contents."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"{name}|{array.dtype}|{array.shape}".encode())
-        digest.update(array.tobytes())
+        digest.update(f"{name}|{arrays[name].dtype}|{tuple(arrays[name].shape)}".encode())
+        digest.update(content(name))
     return digest.hexdigest()

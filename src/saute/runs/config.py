@@ -18,6 +18,7 @@ from saute.core.names import nearest
 from saute.core.options import as_budget
 from saute.envs import TASKS, is_native, make_task, task_named
 from saute.learn.constraint import Free, Lagrangian, Pid
+from saute.runs.checkpoint import config_digest
 from saute.runs.presets import OWN, PRESETS, Changes, changed, changes_of
 
 __all__ = ["ALGORITHMS", "METHODS", "Config", "Experiment", "completed"]
@@ -126,6 +127,11 @@ class Config:
     @property
     def epochs(self) -> int:
         return self.experiment.epochs or 1
+
+    @property
+    def digest(self) -> str:
+        """By which policies and checkpoints know their configuration."""
+        return config_digest(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, that `from_json` takes."""

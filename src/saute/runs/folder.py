@@ -7,20 +7,38 @@ import json
 import math
 import os
 import pathlib
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import filelock
+import numpy as np
 
 from saute.core.errors import UserError
-from saute.runs.checkpoint import CheckpointError, newest, numbered, restore, save, write_atomically
+from saute.core.files import (
+    CheckpointError,
+    folder_in,
+    parsed,
+    read_sealed,
+    read_text,
+    refuse_link,
+    sealed,
+    sweep,
+    unsealed,
+    write_atomically,
+    write_sealed,
+)
+from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
+from saute.runs.policy import finite, save_policies
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 
 __all__ = ["Folder", "Metrics", "TrainingError", "inherited", "names_of", "opened", "read_config", "read_metrics", "source_of"]
 
+NUMBERS = "metrics"
+"""The name of the numbers of all epochs in a checkpoint."""
 Metrics = dict[str, float]
 """Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
 
@@ -40,11 +58,20 @@ class Folder:
         self.path, self.config = path, config
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
+        self._identity = _identity(path)
 
     def recover(self, first: Sequence[Any], epochs: int) -> tuple[list[Any], list[list[Metrics]]]:
         """The newest whole checkpoint and the metrics up to it, or the beginning; then the folder gets its configuration."""
-        lines = _whole_lines(self._lines)
-        found, kept = newest(self.path / "checkpoints", len(lines)), list[str]()
+        place, template = self.path / "checkpoints", tuple(first)
+        for folder in (self.path, place):
+            sweep(folder)
+
+        def fits(meta: Any, table: Mapping[str, Any]) -> None:
+            refuse_odd(template, {name: it for name, it in table.items() if name != NUMBERS}, place)
+
+        if numbered(place):
+            self._refuse_another()
+        found, kept = newest(place, fits, self.config.digest), list[list[Metrics]]()
         seeds = list(first)
         if found is not None:
             arrays, meta = found
@@ -52,19 +79,40 @@ class Folder:
                 raise TrainingError(
                     f"{self.path} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many"
                 )
-            self._refuse_another()
-            kept = lines[: meta["epoch"]]
-            seeds = list(restore(tuple(first), arrays, self.path))
-        content = "".join(line + "\n" for line in kept).encode()
+            kept = self._numbers(arrays.pop(NUMBERS, None), meta)
+            seeds = list(restore(template, arrays, self.path))
+        lines = list(map(_as_line, range(len(kept)), kept))
+        content = "".join(lines).encode()
+        self.refuse_replaced()
         write_atomically(self._lines, content)
         self._written, self._end = len(kept), len(content)
-        write_atomically(self.path / "config.json", _as_lines(self.config.as_json()))
-        write_atomically(self.path / "versions.json", _as_lines(versions()))
-        return seeds, [_from_line(line) for line in kept]
+        write_sealed(self.path / "config.json", self.config.as_json())
+        write_sealed(self.path / "versions.json", versions())
+        return seeds, kept
+
+    def _numbers(self, stored: np.ndarray | None, meta: Mapping[str, Any]) -> list[list[Metrics]]:
+        """The metrics up to a checkpoint, which has a copy of them; those of a former version have none."""
+        lines = _whole_lines(self._lines)
+        if stored is None:
+            if len(lines) < meta["epoch"]:
+                raise CheckpointError(
+                    f"{self._lines} has only {len(lines)} of the {meta['epoch']} epochs of the newest checkpoint, which is of "
+                    "a former version and has no copy of them; restore a copy, or delete this checkpoint to go on from the one "
+                    "before it"
+                )
+            return lines[: meta["epoch"]]
+        try:
+            kept = [[dict(zip(meta["names"], seed, strict=True)) for seed in epoch] for epoch in stored.tolist()]
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CheckpointError(f"the newest checkpoint of {self.path} has odd numbers ({problem!r}); delete it") from None
+        if list(map(_as_line, range(len(kept)), lines)) != list(map(_as_line, range(len(kept)), kept)):
+            print(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint", file=sys.stderr)
+        return kept
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
         """Write the numbers that are not written yet and, if the last checkpoint is older than so many seconds, another one."""
-        content = "".join(_as_line(epoch) for epoch in metrics[self._written :]).encode()
+        self.refuse_replaced()
+        content = "".join(map(_as_line, range(self._written, len(metrics)), metrics[self._written :])).encode()
         # Over what an interruption may have left half written.
         with open(self._lines, "r+b") as file:
             file.seek(self._end)
@@ -74,14 +122,16 @@ class Folder:
             os.fsync(file.fileno())  # before a checkpoint that counts on these lines
         self._written, self._end = len(metrics), self._end + len(content)
         if time.monotonic() - self._saved >= seconds:
-            self._checkpoint(seeds, len(metrics))
+            self._checkpoint(seeds, metrics)
             self._saved = time.monotonic()
 
-    def _checkpoint(self, seeds: Sequence[Any], epoch: int) -> None:
-        """Save the seeds, and keep the one before as well."""
-        place = self.path / "checkpoints"
+    def _checkpoint(self, seeds: Sequence[Any], metrics: list[list[Metrics]]) -> None:
+        """Save the seeds with all numbers so far, and keep the checkpoint before as well."""
+        place, epoch, names = self.path / "checkpoints", len(metrics), list(metrics[0][0])
+        numbers = np.array([[[seed[name] for name in names] for seed in one] for one in metrics], np.float64)
+        meta = {"epoch": epoch, "names": names, "config": self.config.digest}
         try:
-            save(place / f"{epoch:06d}.safetensors", tuple(seeds), {"epoch": epoch})
+            save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
         except OSError as problem:
             raise TrainingError(
                 f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
@@ -89,9 +139,22 @@ class Folder:
         for old in numbered(place)[:-2]:
             old.unlink()
 
+    def finish(self, policies: list[Any], description: dict[str, Any]) -> None:
+        """Save the policies that training came to."""
+        self.refuse_replaced()
+        save_policies(self.path / "policy.safetensors", policies, {**description, "config": self.config.digest})
+
+    def refuse_replaced(self) -> None:
+        """Refuse to write if the folder was removed, or begun anew by another process, since it was opened."""
+        if _identity(self.path) != self._identity:
+            raise TrainingError(f"{self.path} was removed or begun anew while this process trained in it; nothing is written")
+
     def _refuse_another(self) -> None:
         """What was trained with other numbers is not continued."""
-        stored = _read_json(self.path / "config.json")
+        try:
+            stored = read_sealed(self.path / "config.json")
+        except FileNotFoundError:
+            return  # checkpoints know their configuration themselves
         asked = self.config.as_json()
         other = sorted(name for name in asked if name != "epochs" and stored.get(name) != asked[name])
         if other:
@@ -101,12 +164,21 @@ class Folder:
             )
 
 
+def _identity(path: pathlib.Path) -> tuple[int, int] | None:
+    """The lock itself, whatever its name: while it is held, no other file can have the same numbers."""
+    try:
+        found = os.stat(path / ".lock", follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
     """(fresh state, seed) → the state with the policy of a run, and its values where they fit; fewer seeds serve in turn."""
-    found = newest(run / "checkpoints")
+    found = newest(run / "checkpoints", config=digest_beside(run / "config.json"))
     if found is None:
         raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")
-    arrays, _ = found
+    arrays = {name: array for name, array in found[0].items() if name != NUMBERS}
     seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
     inner = ".training.state" if any(".training.state." in name for name in arrays) else ".state"
 
@@ -116,7 +188,7 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
             place = f"[{seed % seeds}]{inner}.{field}"
             own = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
             try:
-                parts[field] = restore(getattr(state, field), own, run)
+                parts[field] = finite(restore(getattr(state, field), own, run), run)
             except CheckpointError as problem:
                 if field == "policy":
                     raise TrainingError(f"init: the policy of {run} is for other spaces or other layers ({problem})") from None
@@ -133,7 +205,8 @@ def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | 
         return
     path = pathlib.Path(out)
     try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        folder_in(path, "checkpoints")
+        refuse_link(path / ".lock")
         lock = filelock.FileLock(path / ".lock", timeout=0)
         lock.acquire()
     except filelock.Timeout:
@@ -171,10 +244,12 @@ def read_config(run: pathlib.Path) -> Config:
     """The configuration of a run folder."""
     file = source_of(run) / "config.json"
     try:
-        return Config.from_json(_read_json(file))
-    except (FileNotFoundError, NotADirectoryError):
+        return Config.from_json(read_sealed(file))
+    except FileNotFoundError:
         raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
-    except (OSError, AttributeError, KeyError, TypeError, ValueError) as problem:
+    except CheckpointError as problem:
+        raise UserError(str(problem)) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise UserError(f"{file} cannot be read ({problem})") from None
 
 
@@ -185,45 +260,40 @@ def read_metrics(run: pathlib.Path) -> list[list[Metrics]]:
         raise UserError(f"{run} comes without the curves of its training; train it anew with saute train")
     file = run / "metrics.jsonl"
     try:
-        epochs = [_from_line(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        lines = read_text(file).splitlines(keepends=True)
+        epochs = [_from_line(line, number, file) for number, line in enumerate(lines) if line.endswith("\n")]
     except FileNotFoundError:
         epochs = []
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise UserError(f"{file} cannot be read ({problem}); restore a copy, or train again") from None
+    except CheckpointError as problem:
+        raise UserError(f"{problem}, or let saute resume {run} restore it from its checkpoint") from None
     if not epochs:
         raise UserError(f"{run} has no finished epoch in metrics.jsonl; continue it with saute resume {run}")
     return epochs
 
 
-def _whole_lines(file: pathlib.Path) -> list[str]:
-    """The lines of the metrics up to the first that is not whole; a file that is missing has none."""
-    lines: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in file.read_bytes().splitlines(keepends=True):
-            try:
-                text = line.decode()
-                _from_line(text)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                break
-            if not text.endswith("\n"):
-                break
-            lines.append(text.rstrip("\n"))
-    return lines
+def _whole_lines(file: pathlib.Path) -> list[list[Metrics]]:
+    """The epochs of the metrics up to the first line that is not whole; a file that is missing has none."""
+    epochs: list[list[Metrics]] = []
+    with contextlib.suppress(FileNotFoundError, CheckpointError):
+        for number, line in enumerate(read_text(file).splitlines(keepends=True)):
+            if line.endswith("\n"):
+                epochs.append(_from_line(line, number, file))
+    return epochs
 
 
-def _as_line(epoch: list[Metrics]) -> str:
+def _as_line(number: int, epoch: list[Metrics]) -> str:
     known = [{name: None if math.isnan(value) else value for name, value in seed.items()} for seed in epoch]
-    return json.dumps({"seeds": known}) + "\n"
+    return json.dumps(sealed({"epoch": number, "seeds": known})) + "\n"
 
 
-def _from_line(line: str) -> list[Metrics]:
-    seeds = json.loads(line)["seeds"]
-    return [{name: math.nan if value is None else float(value) for name, value in seed.items()} for seed in seeds]
-
-
-def _read_json(file: str | os.PathLike[str]) -> Any:
-    return json.loads(pathlib.Path(file).read_text())
-
-
-def _as_lines(values: dict[str, Any]) -> bytes:
-    return (json.dumps(values, indent=2) + "\n").encode()
+def _from_line(line: str, number: int, file: pathlib.Path) -> list[Metrics]:
+    """The numbers of an epoch, if the line is whole and where it belongs; those of former versions have no number and seal."""
+    where = f"line {number + 1} of {file}"
+    values = unsealed(parsed(line, where), where)
+    try:
+        if values.get("epoch", number) != number:
+            raise ValueError(f"it is of epoch {values['epoch']}, not {number}")
+        seeds = values["seeds"]
+        return [{str(name): math.nan if value is None else float(value) for name, value in one.items()} for one in seeds]
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise CheckpointError(f"{where} cannot be read ({problem!r}); restore a copy") from None

@@ -28,7 +28,7 @@ from saute.runs.config import Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
-from saute.runs.policy import Policy, policy_description, policy_of, save_policies
+from saute.runs.policy import Policy, policy_description, policy_of
 from saute.runs.report import reporting
 from saute.runs.source import IN_PYTHON, Source, is_ready
 from saute.runs.validation import Selection, validated
@@ -231,7 +231,7 @@ def _trained(
                     break
         policies = list(map(body.export, session.seeds))
         if folder is not None and description is not None:
-            save_policies(folder.path / "policy.safetensors", policies, description)
+            folder.finish(policies, {**description, "epochs": len(session.metrics)})
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from saute.core.errors import UserError
+from saute.core.files import CheckpointError, folder_in, write_atomically
 from saute.core.options import options
 from saute.core.tables import columns
 from saute.envs import task_named
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
-from saute.runs.checkpoint import CheckpointError, write_atomically
 from saute.runs.config import Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
@@ -111,8 +111,7 @@ class Evaluation(NamedTuple):
 
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
     """The numbers of every episode, as episodes/seed-0.npz and so on."""
-    place = folder / "episodes"
-    place.mkdir(parents=True, exist_ok=True)
+    place = folder_in(folder, "episodes")
     for i, outcome in enumerate(outcomes):
         content = io.BytesIO()
         np.savez(content, **{name: column for name, column in outcome._asdict().items() if column is not None})

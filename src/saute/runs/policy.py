@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -21,10 +21,22 @@ from saute.learn.nets import Categorical, Net, SquashedGaussian, policy_for, squ
 from saute.learn.pictures import pixels_of
 from saute.learn.planner import Planner, planner_of
 from saute.learn.soft import weighing
-from saute.runs.checkpoint import CheckpointError, load, restore, save
+from saute.runs.checkpoint import CheckpointError, digest_beside, load, refuse_odd, restore, save
 from saute.runs.pretrained import located
 
-__all__ = ["BudgetedPolicy", "Policy", "load_policies", "load_policy", "policy_description", "policy_of", "save_policies"]
+__all__ = [
+    "BudgetedPolicy",
+    "Policy",
+    "finite",
+    "load_policies",
+    "load_policy",
+    "policy_description",
+    "policy_of",
+    "save_policies",
+]
+
+LARGEST = 10_000_000
+"""Of the numbers that describe a stored policy: observations, layers, actions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +175,7 @@ def _image(net: Net | Planner) -> tuple[int, int, int] | None:
 
 def save_policies(path: pathlib.Path, policies: list[PyTree], description: dict[str, Any]) -> None:
     """All seeds' policy parameters and what is needed to act with them."""
+    finite(policies, path)
     save(path, {str(seed): parameters for seed, parameters in enumerate(policies)}, description)
 
 
@@ -175,15 +188,43 @@ def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
 
 
 def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:
-    """The policies of all seeds."""
+    """The policies of all seeds, if they belong to the config.json beside them."""
     path = located(path)
     file = path / "policy.safetensors" if path.is_dir() else path
-    arrays, meta = load(file)
-    shapes = jax.eval_shape(policy_of((), meta).net.init, jax.random.key(0))
-    seeds = sorted({int(name.split("'")[1]) for name in arrays})
-    empty = {str(seed): jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) for seed in seeds}
-    stored = restore(empty, arrays, file)
-    return {seed: policy_of(stored[str(seed)], meta) for seed in seeds}
+
+    def fits(meta: dict[str, Any], table: Mapping[str, Any]) -> None:
+        refuse_odd(_template(file, meta, table), table, file)
+
+    arrays, meta = load(file, fits, digest_beside(file))
+    stored = finite(restore(_template(file, meta, arrays), arrays, file), file)
+    return {int(seed): policy_of(parameters, meta) for seed, parameters in stored.items()}
+
+
+def _template(file: pathlib.Path, meta: dict[str, Any], table: Mapping[str, Any]) -> dict[str, PyTree]:
+    """The parameters of every seed by shape and type, for which no memory is taken."""
+    try:
+        _refuse_huge(meta)
+        seeds = sorted({int(name.split("'")[1]) for name in table})
+        shapes = jax.eval_shape(policy_of((), meta).net.init, jax.random.key(0))
+    except Exception as problem:  # whatever a stranger may have written there
+        raise CheckpointError(f"{file} does not describe a policy ({problem}); restore a copy, or train anew") from None
+    return {str(seed): shapes for seed in seeds}
+
+
+def _refuse_huge(described: Any) -> None:
+    """Refuse sizes that no policy has, before anything is made of them."""
+    parts = described.values() if isinstance(described, dict) else described if isinstance(described, list) else ()
+    for part in parts:
+        _refuse_huge(part)
+    if isinstance(described, int) and abs(described) > LARGEST:
+        raise ValueError(f"{described} is larger than {LARGEST}")
+
+
+def finite(parameters: PyTree, where: str | pathlib.Path) -> PyTree:
+    """The same parameters, if all of them are finite: others would act without knowing what they do."""
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parameters)):
+        raise CheckpointError(f"{where}: parameters are not finite; restore a copy, or train anew")
+    return parameters
 
 
 def policy_of(parameters: PyTree, description: dict[str, Any]) -> Policy:
