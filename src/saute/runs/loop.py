@@ -132,18 +132,13 @@ def train(
     """Train several seeds at once, in a run folder if `out` is given; a folder with checkpoints is continued, bit for bit.
 
     Args:
-        algorithm: a name, "ppo", "trpo", "cpo", "sac", "mbpo" or "pets", with the settings of the preset; or a learner that you
-            made, `saute.trpo(saute.lagrangian(30.0))`, with its own.
-        env: a task ("pendulum"), a Gymnasium id, "module:Id-v0", an environment, a function that makes one, a vector
-            environment without autoreset, or a JAX-native `Env`; sautéed already or not.
-        budget: of an episode, in the units of the cost; a list for several costs; `saute.uniform(low, high)` to draw it. By
-            default that which the environment carries, then the limit of the constraint, then the task's own; violations are
-            counted against it. If there is none, there is no violation rate.
+        algorithm: a name ("ppo", "trpo", "cpo", "sac", "mbpo", "pets"), or a learner, `saute.trpo(saute.lagrangian(30.0))`.
+        env: a task, a Gymnasium id, "module:Id-v0", an environment or a function that makes one, a vector, a JAX-native `Env`.
+        budget: of an episode, a list for several costs; by default the environment's, then the constraint's, then the task's.
         cost: where the cost is: a key of info, a list of keys, or a function (obs, action, next_obs, info) → cost.
         discount: γ of the cost.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
-        method: "saute" unless you ask for "vanilla", "lagrangian", "pid", "cvar" or "saute+lagrangian"; a learner that you made
-            trains on the environment as it is, unless you ask for "saute".
+        method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
         preset: "paper", "fast" or "short".
         settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
         seeds: how many to train at once.
@@ -157,25 +152,9 @@ def train(
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
         advise: told once, if the unsafe reward does not fit the rewards of the task; by default a `UserWarning`.
         checkpoint_seconds: time from one checkpoint to the next.
-
-    Episodes longer than an epoch go on from epoch to epoch; a resumed run takes up those of JAX-native environments, and begins
-    new ones in Gymnasium's, which cannot be put back into the middle of one.
     """
-    _check_counts(seeds=seeds, epochs=1 if epochs is None else epochs)
-    numbers = {"seeds": seeds, "seed": seed}
-    source = None
-    if isinstance(algorithm, str) or method is not None or not is_ready(env):
-        asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
-        changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
-        config, source = planned(algorithm, env, cost, method, changes, budget=budget, epochs=epochs, **asked, **numbers)
-        algorithm, env = algorithm_of(config), environment_of(config, source=source)
-        budget, discount = cast(Any, config.experiment.budget), config.experiment.discount
-        selection = selection or selection_of(config, source)
-    else:
-        ledger = ledger_of(env, algorithm, budget, discount)
-        config = described(algorithm, env, ledger, selection, epochs=epochs or 300, **numbers)
-    ledger = ledger_of(env, algorithm, budget, discount)
-    job = _Job(algorithm, env, ledger, config, selection, source)
+    asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
+    job = _job(algorithm, env, budget, cost, method, settings, selection, seeds=seeds, epochs=epochs, seed=seed, **asked)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
 
@@ -195,6 +174,30 @@ class _Job(NamedTuple):
         if self.source is None and not named:
             return self.env
         return environment_of(self.config, "test", count, budget, self.source)
+
+
+def _job(
+    algorithm: Algorithm | str,
+    env: Any,
+    budget: BudgetLike | None,
+    cost: CostSource,
+    method: str | None,
+    settings: Mapping[str, Any] | None,
+    selection: Selection | None,
+    **asked: Any,
+) -> _Job:
+    """From what `train` is asked for; a learner and an environment that are ready are taken as they are."""
+    _check_counts(seeds=asked["seeds"], epochs=1 if asked["epochs"] is None else asked["epochs"])
+    if isinstance(algorithm, str) or method is not None or not is_ready(env):
+        changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
+        config, source = planned(algorithm, env, cost, method, changes, budget=budget, **asked)
+        algorithm, env = algorithm_of(config), environment_of(config, source=source)
+        ledger = ledger_of(env, algorithm, config.experiment.budget, config.experiment.discount)
+        return _Job(algorithm, env, ledger, config, selection or selection_of(config, source), source)
+    ledger = ledger_of(env, algorithm, budget, asked["discount"])
+    numbers = {"seeds": asked["seeds"], "epochs": asked["epochs"] or 300, "seed": asked["seed"]}
+    config = described(algorithm, env, ledger, selection, **numbers)
+    return _Job(algorithm, env, ledger, config, selection)
 
 
 def _trained(
