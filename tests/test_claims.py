@@ -9,10 +9,11 @@ import re
 import pytest
 from made_up import row
 
+from saute.core.typed import rebuilt
 from saute.paper import claims
 from saute.paper.claims import CLAIMS, Claim, verdict
 from saute.paper.figures import ARTIFACTS
-from saute.paper.measured import Late, late_epochs, measured_from
+from saute.paper.measured import Late, Measured, late_epochs
 
 SAFE, ODD, BAD = row("a"), row("a", 3), row("a", 300)
 CASES = {
@@ -73,7 +74,7 @@ def test_the_end_of_training_is_the_mean_over_the_whole_episodes_of_its_second_h
 
 def test_numbers_with_the_end_of_training_survives_its_file() -> None:
     kept = SAFE._replace(late=Late(0.195, 31.0))
-    assert measured_from(json.loads(json.dumps(kept.as_json()))) == kept
+    assert rebuilt(Measured, json.loads(json.dumps(kept.as_json()))) == kept
 
 
 def test_the_reason_has_the_count_and_the_bound() -> None:
@@ -99,7 +100,7 @@ def test_every_artifact_has_claims_about_rows_that_exist() -> None:
 
 def test_numbers_survive_their_file() -> None:
     whole = row("Sauté", 3)
-    assert measured_from(json.loads(json.dumps(whole.as_json()))) == whole
+    assert rebuilt(Measured, json.loads(json.dumps(whole.as_json()))) == whole
     assert (whole.episodes, whole.violations, len(whole.seeds)) == (500, 3, 5) and whole.seeds[-1].worst == 31.0
     assert whole.task_return.low <= whole.task_return.mean <= whole.task_return.high
     assert whole == row("Sauté", 3), "the interval has a seed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 from saute.cli.options import shown_as
 from saute.cli.output import writing
@@ -13,6 +14,7 @@ from saute.cli.trials import Trial, asked_budget, common_budget, reported, trial
 from saute.core.errors import UserError
 from saute.core.files import write_atomically
 from saute.core.tables import columns, markdown
+from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
 from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Groups, box_plot, cost_distribution, save
@@ -21,6 +23,7 @@ from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
 from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
+from saute.runs.provenance import provenance
 
 __all__ = ["Certify", "certify"]
 
@@ -45,6 +48,8 @@ class Certify:
     """Environment to test in, module:Id-v0, for runs whose environment was given in Python."""
     cost: Annotated[tuple[str, ...], shown_as("KEY ...", "default: the run's own")] = ()
     """Where the info of that environment has its cost."""
+    trust: bool = False
+    """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
 def certify(options: Certify) -> None:
@@ -56,7 +61,8 @@ def certify(options: Certify) -> None:
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
     tested = []
-    for one in trials(options.runs, options.episodes, options.seed, asked, Elsewhere(options.env, options.cost)):
+    elsewhere = Elsewhere(options.env, options.cost, options.trust)
+    for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere):
         with reported(one.run):
             certificate = certify_costs(
                 one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
@@ -71,8 +77,9 @@ def certify(options: Certify) -> None:
         rows, note = _comparison(tested, options.confidence), _note(options.confidence)
         print(columns(rows), note, sep="\n\n")
         if options.out is not None:
+            table = markdown([list(map(escaped, row)) for row in rows])
             with writing(options.out):
-                _write_comparison(options.out, tested, budget, f"{markdown(rows)}\n\n{note}")
+                _write_comparison(options.out, tested, budget, f"{table}\n\n{note}")
             print(f"\nwrote {options.out / 'comparison.md'}")
 
 
@@ -104,9 +111,10 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
         certificate.budget,
         folder / "certificate",
     )
-    content = certificate.json(run=tested.name, config=tested.config.as_json(), evaluation_seed=seed)
+    origin = provenance(tested.run)
+    content = certificate.json(run=tested.name, provenance=origin, config=tested.config.as_json(), evaluation_seed=seed)
     write_atomically(folder / "certificate.json", content.encode())
-    write_atomically(folder / "certificate.md", _page(tested, certificate, seed).encode())
+    write_atomically(folder / "certificate.md", _page(tested, certificate, seed, origin).encode())
 
 
 def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path) -> None:
@@ -114,15 +122,18 @@ def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path) -> None:
     save(cost_distribution(groups, budget), f"{prefix}-costs.png")
 
 
-def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
+def _page(tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> str:
     it = tested.config.experiment
+    task, method = escaped(it.env), escaped(it.method)
     return "\n\n".join(
         [
-            f"# Safety certificate: {tested.name}",
+            f"# Safety certificate: {escaped(tested.name)}",
             f"**{certificate.statement}.**",
-            f"Task {it.env}, method {it.method}, optimiser {it.algo}, {it.seeds} seed(s) of {it.epochs} epochs; budget "
+            f"Task {task}, method {method}, optimiser {it.algo}, {it.seeds} seed(s) of {origin['epochs']} epochs; budget "
             f"{in_words(certificate.budget or 0.0)} per episode. Deterministic policies, on starts from seed {seed} that "
             "training never saw.",
+            f"Tested on {origin['date']} with saute {origin['saute']} on {origin['machine']}; policies `{origin['policy']}`, "
+            f"trained with the configuration `{origin['config']}` (SHA-256).",
             f"```text\n{certificate.table()}\n```",
             "![Returns and costs of every seed](certificate-box.png)",
             "![Distribution of the costs of every seed](certificate-costs.png)",
@@ -134,7 +145,7 @@ def _page(tested: Trial, certificate: Certificate, seed: int) -> str:
 
 def _write_comparison(folder: pathlib.Path, tested: Sequence[Trial], budget: Budget, table: str) -> None:
     _draw({one.name: (one.returns, one.costs) for one in tested}, budget, folder / "comparison")
-    certificates = "\n".join(f"- [{one.name}]({one.name}/certificate.md)" for one in tested)
+    certificates = "\n".join(f"- [{escaped(one.name)}]({quote(one.name)}/certificate.md)" for one in tested)
     pictures = "![Returns and costs](comparison-box.png)\n\n![Distribution of the costs](comparison-costs.png)"
     page = ["# Comparison", table, pictures, f"Certificates:\n\n{certificates}\n"]
     write_atomically(folder / "comparison.md", "\n\n".join(page).encode())

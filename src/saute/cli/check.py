@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
 from collections.abc import Sequence
@@ -15,11 +14,11 @@ from gymnasium import spaces
 
 from saute.cli.environments import spec_of
 from saute.cli.options import shown_as
-from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.tables import columns
 from saute.runs.inspection import Episode, Inspection, costs_of, greediest, inspect, look_alikes, whole
 from saute.runs.remarks import QUANTILES, budgets_for, errors, named_costs, suggested_unsafe_reward, warnings_of
+from saute.runs.source import imported
 
 __all__ = ["Check", "as_json", "check", "described"]
 
@@ -51,7 +50,7 @@ def check(options: Check) -> None:
     try:
         seen = inspect(
             lambda: _made(spec),
-            _source(options.cost),
+            imported(options.cost[0]) if len(options.cost) == 1 else options.cost,
             episodes=options.episodes,
             seed=options.seed,
             seconds=options.seconds,
@@ -105,17 +104,6 @@ def _made(spec: gym.envs.registration.EnvSpec) -> gym.Env:
         return gym.make(spec, disable_env_checker=True)
     except Exception as problem:
         raise UserError(f"{spec.id} cannot be made: {problem}") from problem
-
-
-def _source(words: Sequence[str]) -> CostSource:
-    """One key, several keys, or a function by the name of its module."""
-    if len(words) != 1 or ":" not in words[0]:
-        return words[0] if len(words) == 1 else tuple(words)
-    module, _, name = words[0].partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as problem:
-        raise UserError(f"--cost {words[0]}: {problem}; pass a key of info, or module:function") from problem
 
 
 def _what(seen: Inspection) -> list[tuple[str, str]]:

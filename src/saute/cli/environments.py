@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from saute import budget as B
 from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.gauge import paint
+from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 
 __all__ = ["camera_of", "make", "short_name", "spec_of"]
@@ -30,7 +30,7 @@ def spec_of(name: str) -> Spec:
     module, _, id = name.rpartition(":")
     try:
         if module:
-            importlib.import_module(module)
+            module_named(module)
     except Exception as error:
         raise UserError(f"the module of environment {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from saute.core.errors import UserError
+from saute.core.files import folder_in
 from saute.core.tables import columns
 from saute.runs.evaluate import TEST_SEED, pooled
 from saute.runs.folder import names_of, read_config
@@ -38,19 +39,21 @@ class Evaluate:
     """Environment to test in, module:Id-v0; by default the run's own, which has to be named if it was given in Python."""
     cost: tuple[str, ...] = ()
     """Where the info of that environment has its cost; by default where the run's own has it."""
+    trust: bool = False
+    """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
 def evaluate_runs(options: Evaluate) -> None:
     rows, places, discount = list[list[str]](), [], 1.0
+    elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         places.append(str(place))
         for budget in _budgets(run, options.budget):
-            config, outcomes = outcomes_of(
-                run, options.episodes, options.seed, budget, Elsewhere(options.env, options.cost), options.sampled
-            )
+            config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, elsewhere, options.sampled)
             try:
-                keep_outcomes(place if budget is None else place / f"budget-{in_words(budget).replace(' ', '-')}", outcomes)
+                own = place if budget is None else folder_in(place, f"budget-{in_words(budget).replace(' ', '-')}")
+                keep_outcomes(own, outcomes)
             except OSError as problem:
                 raise UserError(f"cannot write the episodes to {place} ({problem.strerror}); pass --out") from problem
             for seed, outcome in [*((str(i), one) for i, one in enumerate(outcomes)), ("all", pooled(outcomes))]:

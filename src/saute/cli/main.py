@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 import gymnasium as gym
 
@@ -14,6 +16,7 @@ import saute
 from saute.core.errors import UserError
 from saute.core.names import nearest
 from saute.core.tables import columns
+from saute.core.text import shown
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -55,21 +58,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"saute {saute.__version__}")
         return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # where a terminal has no ≤, it is spelt out
     try:
-        _run(words[0], words[1:])
+        with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
+            _run(words[0], words[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read the output has gone, as `| head` does; what is still to be written goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        # Whoever read the output has gone, as `| head` does.
+        return _silenced(141)
+    except OSError as error:
+        if os.environ.get("SAUTE_TRACEBACK"):
+            raise
+        _complain(UserError(f"cannot read or write {error.filename or 'the output'} ({error.strerror or error})"))
+        return _silenced(2)
     except (UserError, ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
         if os.environ.get("SAUTE_TRACEBACK"):
             raise
         _complain(error)
         return 2
     return 0
+
+
+class _Printed:
+    """The standard output, on which texts from files are printed, and never obeyed as commands to the terminal."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(shown(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _silenced(code: int) -> int:
+    """The exit code, after which what is still to be written goes nowhere."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        return code
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _run(name: str, words: list[str]) -> None:
@@ -79,9 +112,6 @@ def _run(name: str, words: list[str]) -> None:
         raise UserError(f"{error}; see saute --help") from error
     import tyro
 
-    # As for `python -m`, what an environment or a policy is imported from may lie in the current directory.
-    # It comes last, so that a file there that is called like an installed package is not run in its place.
-    sys.path.append(os.getcwd())
     module = importlib.import_module(command.module)
     reader = getattr(module, f"read_{name}", None)
     if reader is not None:
@@ -111,7 +141,7 @@ def _overview() -> str:
 
 
 def _complain(error: Exception) -> None:
-    message = str(error)
+    message = "; ".join([shown(str(error)), *getattr(error.__cause__, "__notes__", ())])
     if not isinstance(error, UserError) and "pip install" not in message:
         message += "; pip install 'saute[all]'"
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import pathlib
 from collections.abc import Iterator
 
+from saute.core import files
 from saute.core.errors import UserError
 
 __all__ = ["replacing", "writing"]
@@ -24,16 +23,10 @@ def writing(out: pathlib.Path, option: str = "--out") -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A new file beside the wanted one; at the end it replaces the wanted one, so that there is never half a file."""
-    partial = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
-    try:
+    """A new file beside the wanted one, which it replaces at the end, with errors that are the user's to put right."""
+    with contextlib.ExitStack() as stack:
         with writing(out):
-            if out.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            partial.touch()
+            partial = stack.enter_context(files.replacing(out))
         yield partial
         with writing(out):
-            partial.replace(out)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            stack.close()

@@ -13,6 +13,7 @@ from saute.core.errors import UserError
 from saute.evidence.plots import FORMATS, box_plot, cost_distribution, save, training_curves
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of, read_config, read_metrics
+from saute.runs.outcomes import Elsewhere
 from saute.runs.pretrained import place_of
 
 __all__ = ["Plot", "plot"]
@@ -36,6 +37,8 @@ class Plot:
     """Budget to test at, in the units of the cost; one number per constraint."""
     seed: Annotated[int, shown_as("N")] = TEST_SEED
     """Seed of the evaluation."""
+    trust: bool = False
+    """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
 def plot(options: Plot) -> None:
@@ -51,7 +54,7 @@ def plot(options: Plot) -> None:
             figure = training_curves(metrics, budget, steps_per_epoch=steps)
     else:
         draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
-        tested = trials(options.runs, options.episodes, options.seed, asked)
+        tested = trials(options.runs, options.episodes, options.seed, asked, Elsewhere(trusted=options.trust))
         groups = {one.name: (one.returns, one.costs) for one in tested}
         with reported(options.runs[0]):
             figure = draw(groups, budget)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pathlib
 import traceback
@@ -13,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from saute.core.errors import UserError
+from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 from saute.envs.flatten import flat
 from saute.runs.pretrained import PREFIX
@@ -43,7 +43,7 @@ def _imported(name: str) -> Act:
             f"unknown policy {name!r}; use random, zero, or module:function, for example policies:act, or a run folder"
         )
     try:
-        function: object = importlib.import_module(module)
+        function: object = module_named(module)
         for attribute in path.split("."):
             function = getattr(function, attribute)
     except Exception as error:

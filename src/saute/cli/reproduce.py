@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Annotated
 
 from saute.cli.options import positional, shown_as
@@ -18,6 +20,7 @@ from saute.paper.page import EPISODES, page, read, table, verdicts
 from saute.paper.reproduce import THEORY, Scale, finished, make, make_theory, needed, seconds_of, train_missing
 from saute.paper.theory import TITLE
 from saute.runs.evaluate import TEST_SEED
+from saute.runs.folder import TrainingError
 
 __all__ = ["Reproduce", "reproduce"]
 
@@ -62,11 +65,26 @@ def reproduce(options: Reproduce) -> None:
         if number < 1:
             raise UserError(f"--{option} {number} must be at least 1")
     names = _chosen(options)
-    if options.train and options.jobs > 1:
-        train_missing([name for name in names if name != THEORY], options.scale, options.runs, options.jobs)
-    for name in names:
-        print(make_theory(options.scale, options.out) if name == THEORY else _made(name, options))
+    with _stopping(options.runs):
+        if options.train and options.jobs > 1:
+            train_missing([name for name in names if name != THEORY], options.scale, options.runs, options.jobs)
+        for name in names:
+            print(make_theory(options.scale, options.out) if name == THEORY else _made(name, options))
     print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
+
+
+@contextlib.contextmanager
+def _stopping(runs: pathlib.Path) -> Iterator[None]:
+    """What stops a reproduction is said in one line; what was trained is kept, and not trained again."""
+    try:
+        yield
+    except (TrainingError, ValueError) as problem:
+        raise UserError(str(problem)) from problem
+    except OSError as problem:
+        raise UserError(f"cannot write to {runs} ({problem.strerror}); choose another folder with --runs") from problem
+    except KeyboardInterrupt:
+        print(f"stopped; what is trained so far is kept in {runs}, and the same command goes on from there")
+        raise
 
 
 def _chosen(options: Reproduce) -> list[str]:

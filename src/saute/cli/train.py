@@ -16,6 +16,7 @@ from saute.runs.config import Config, Experiment, completed
 from saute.runs.folder import TrainingError, inherited, read_config, source_of
 from saute.runs.loop import run
 from saute.runs.presets import changed
+from saute.runs.source import refuse_modules
 
 __all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train"]
 
@@ -98,6 +99,8 @@ class Resume:
     """Train up to this epoch instead of the one that was planned."""
     log: tuple[str, ...] = ()
     """tensorboard, wandb: log there as well."""
+    trust: bool = False
+    """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
 def train(options: Train) -> None:
@@ -125,6 +128,8 @@ def resume(options: Resume) -> None:
         raise UserError(
             f"{options.run} has no checkpoint to continue from; train it anew with saute train {config.experiment.env}"
         )
+    if not options.trust:
+        refuse_modules(options.run, config.experiment.env, *config.experiment.costs)
     epochs = config.epochs if options.epochs is None else options.epochs
     if epochs < 1:
         raise UserError(f"--epochs {epochs} must be at least 1")

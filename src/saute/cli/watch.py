@@ -56,6 +56,8 @@ class Watch:
     """Frames per second; a GIF has at most 50."""
     size: Annotated[int | None, shown_as("PIXELS", "default: the environment's own")] = None
     """Height of the film."""
+    trust: bool = False
+    """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
 class Episode(NamedTuple):
@@ -95,9 +97,11 @@ def _of_run(options: Watch) -> tuple[Watch, CostSource]:
     if not (folder.startswith(PREFIX) or pathlib.Path(folder, "config.json").is_file()):
         return options, "cost"
     from saute.runs.folder import read_config
-    from saute.runs.source import named
+    from saute.runs.source import named, refuse_modules
 
     asked = read_config(pathlib.Path(folder)).experiment
+    if not options.trust:
+        refuse_modules(folder, asked.env, *asked.costs)
     try:
         cost = named(asked.env, asked.cost).cost
     except ValueError as problem:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CostSource", "check_source", "read", "read_batch"]
+__all__ = ["CostSource", "as_numbers", "check_batch", "check_source", "read", "read_batch"]
 
 CostSource = str | Sequence[str] | Callable[[Any, Any, Any, Any], Any]
 """An info key (dotted for nested keys), a sequence of keys, or a function (obs, action, next_obs, info) → cost."""
@@ -78,6 +78,17 @@ def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
     return cost
 
 
+def as_numbers(cost: Any, source: CostSource) -> np.ndarray:
+    """Costs as a new array of floats; texts are refused, though NumPy would read numbers from them."""
+    try:
+        array = np.asarray(cost.tolist() if isinstance(cost, np.ndarray) and cost.dtype == object else cost)
+        if array.dtype.kind not in "biuf":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"cost {_name(source)} is {cost!r}, not numbers; {ALLOWED}. {_fix(source)}") from None
+
+
 def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     values, mask = _find(info, key)
     missing = needed & ~np.asarray(mask) if mask is not None else np.zeros_like(needed)
@@ -93,11 +104,7 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
             f"costs {key!r} come as {values.dtype}: a vector environment takes the type from the first cost that it meets, and "
             "would cut 0.9 to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) make the vector"
         )
-    rows = values[needed]
-    try:
-        rows = np.asarray(rows.tolist() if rows.dtype == object else rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"cost {key!r} is {rows.tolist()!r}, not numbers; {ALLOWED}. {_fix(key)}") from None
+    rows = as_numbers(values[needed], key)
     if rows.shape != (len(rows), *shape) and rows.size != prod((len(rows), *shape)):
         raise ValueError(f"cost {key!r} has shape {rows.shape[1:]} per environment, expected {shape}; {_per_budget}")
     return rows.reshape(len(rows), *shape)
@@ -128,10 +135,7 @@ def _as_scalar(cost: npt.ArrayLike, source: CostSource) -> float:
 
 
 def _as_vector(cost: npt.ArrayLike, source: CostSource, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = np.array(cost, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"cost {_name(source)} is {cost!r}, not numbers; {ALLOWED}. {_fix(source)}") from None
+    array = as_numbers(cost, source)
     if array.shape != shape:
         raise ValueError(f"cost {_name(source)} has shape {array.shape}, expected {shape}; {_per_budget}")
     if not ((array >= 0) & (array < np.inf)).all():

@@ -23,6 +23,9 @@ from saute.core.options import BudgetLike, as_budget, options
 __all__ = ["SauteWrapper"]
 
 
+BEFORE_RESET = "step was called before reset"
+
+
 @dataclasses.dataclass(slots=True)
 class _Episode:
     """What the wrapper keeps of the running episode; `obs` only if the cost is a function of it."""
@@ -98,6 +101,8 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
             self._augment = augmenter(env.observation_space, self.options.budget_shape)
         self._budget_shape = self.options.budget_shape  # kept, because `step` must be fast
         self._episode: _Episode | None = None
+        self._unknown = BEFORE_RESET
+        """Why the remaining budget is unknown; empty if it is known."""
         self._rng: np.random.Generator | None = None
         self._shows = env.render_mode == "human" and hasattr(env.unwrapped, "overlay")
         if self._shows:
@@ -107,6 +112,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         """Begin an episode with its full budget; `options={"budget": d}` chooses the budget of this episode."""
         chosen = self.options
         budget, options = take_budget(options, self._budget_shape)
+        self._unknown = "the last reset failed"  # until it has not
         obs, info = self.env.reset(seed=seed, options=options)
         if chosen.random and (seed is not None or self._rng is None):
             # A child of the environment's generator: reproducible too, and it does not change the environment's starts.
@@ -114,6 +120,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         remaining = self._draw() if budget is None else budget
         spent = np.zeros(self._budget_shape) if chosen.several else 0.0
         self._episode = _Episode(remaining, spent, 0.0, copy.deepcopy(obs) if callable(self._source) else None)
+        self._unknown = ""
         if self._shows:
             self.env.unwrapped.render()
         if chosen.augment:
@@ -122,8 +129,9 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
 
     def step(self, action: ActType) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         episode, chosen, budget_shape = self._episode, self.options, self._budget_shape
-        if episode is None:
-            raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode with its budget")
+        if self._unknown or episode is None:
+            raise gym.error.ResetNeeded(f"{self._unknown}; call env.reset() to begin an episode with its budget")
+        self._unknown = "the last step failed, so that its cost is not known"  # until its cost is read
         result: Any = self.env.step(action)
         try:
             obs, task_reward, terminated, truncated, info = result
@@ -131,6 +139,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
             message = f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple"
             raise ValueError(message) from None
         cost = read(self._source, budget_shape, episode.obs, action, obs, info)
+        self._unknown = ""
         episode.remaining = remaining = spend(episode.remaining, cost, chosen.discount)
         is_safe = bool(safe(remaining).all()) if budget_shape else safe(remaining)
         episode.cost = episode.cost + cost

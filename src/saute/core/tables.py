@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from saute.core.text import shown
+
 __all__ = ["columns", "markdown"]
 
 Row = Sequence[str]
@@ -19,6 +21,7 @@ def columns(rows: Sequence[Row], right: Sequence[int] = ()) -> str:
         task      cost
         pendulum     7
     """
+    rows = [[shown(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
 
     def line(row: Row) -> str:

@@ -12,19 +12,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from saute import budget as B
-from saute.core.cost import CostSource, check_batch, check_source, read_batch
+from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read_batch
+from saute.core.culprit import name_culprit
 from saute.core.gauge import paint
 from saute.core.masks import along, masked
 from saute.core.observation import augmented_space, augmenter, batch_augmenter
 from saute.core.options import BudgetLike, options
-from saute.core.single import refuse_twice, take_budget
+from saute.core.single import BEFORE_RESET, refuse_twice, take_budget
 
 __all__ = ["SauteVectorWrapper"]
 
 Batch = np.ndarray | dict[str, Any] | tuple[Any, ...]
 """Observations of all environments: an array, or a Dict or Tuple of them, as the space says."""
-
-BEFORE_RESET = "step was called before reset"
 
 
 class SauteVectorWrapper(VectorWrapper):
@@ -98,8 +97,16 @@ class SauteVectorWrapper(VectorWrapper):
         n = len(self._remaining)
         budget, options = take_budget(options, (n, *self.options.budget_shape))
         mask = np.array((options or {}).get("reset_mask", ~self._nobody))
-        # A copy, because Gymnasium removes the mask from the options that it gets.
-        obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
+        if self._unknown and not mask.all():
+            rest = np.flatnonzero(~mask).tolist()
+            raise gym.error.ResetNeeded(f"{self._unknown}, so the budgets of envs {rest} are not known; reset all of them")
+        self._unknown = "the last reset failed"  # until it has not
+        try:
+            # A copy, because Gymnasium removes the mask from the options that it gets.
+            obs, info = self.env.reset(seed=cast(Any, seed), options=None if options is None else dict(options))
+        except Exception as problem:
+            name_culprit(problem, self.env)
+            raise
         if self.options.random and (seed is not None or not self._rngs):
             self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
         self._begin(mask, budget)
@@ -110,10 +117,14 @@ class SauteVectorWrapper(VectorWrapper):
     def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         chosen = self.options
         self._refuse_unknown()
-        obs, task_reward, terminated, truncated, info = self.env.step(actions)
+        self._unknown = "the last step failed, so that its costs are not known"  # until they are read
+        try:
+            obs, task_reward, terminated, truncated, info = self.env.step(actions)
+        except Exception as problem:
+            name_culprit(problem, self.env)
+            raise
         restarted = self._ended if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._nobody
         ended = terminated | truncated
-        self._unknown = "the last step had no valid cost"  # until the cost is read: the environments have moved on
         cost = self._read_cost(actions, obs, info, ended, restarted)
         self._unknown = ""
         self._remaining = B.spend(self._remaining, cost, chosen.discount)
@@ -167,7 +178,7 @@ class SauteVectorWrapper(VectorWrapper):
             next_obs, seen = obs, info
             if same_step and ended.any():
                 next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
-            cost = np.asarray(self._source(self._obs, actions, next_obs, seen), dtype=np.float64)
+            cost = as_numbers(self._source(self._obs, actions, next_obs, seen), self._source)
             if cost.shape != (n, *shape):
                 raise ValueError(
                     f"the cost function returned shape {cost.shape}, expected {(n, *shape)}; return a batch of costs"

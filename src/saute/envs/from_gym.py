@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from saute.core.cost import CostSource, check_batch, check_source, read, read_batch
+from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
+from saute.core.culprit import name_culprit
 from saute.core.native import Sauted
 from saute.core.options import Options
 from saute.core.protocol import Step
@@ -137,15 +138,17 @@ class HostEnvs:
 
     def reset(self, seed: int | list[int] | None = None) -> np.ndarray:
         """First observations of fresh episodes in all environments, seeded by one number, or by one each."""
-        return self._begun(*self.envs.reset(seed=cast(Any, seed)), self._everyone)
+        obs, info = self._asked(lambda: self.envs.reset(seed=cast(Any, seed)))
+        return self._begun(obs, info, self._everyone)
 
     def restart(self, ended: np.ndarray) -> np.ndarray:
         """Observations after fresh episodes have begun in the environments that ended."""
-        return self._begun(*self.envs.reset(options={"reset_mask": ended}), ended)
+        obs, info = self._asked(lambda: self.envs.reset(options={"reset_mask": ended}))
+        return self._begun(obs, info, ended)
 
     def step(self, actions: np.ndarray) -> Step:
         """The transition of every environment."""
-        obs, reward, terminated, truncated, info = self.envs.step(actions)
+        obs, reward, terminated, truncated, info = self._asked(lambda: self.envs.step(actions))
         cost = self._cost(actions, obs, info)
         self._obs = copy.deepcopy(obs) if callable(self._source) else None
         state = None
@@ -167,10 +170,18 @@ class HostEnvs:
         """The task's own budget, if it has one."""
         return getattr(getattr(self.envs.unwrapped, "env", None), "budget", None)
 
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """What the environments answer; an error says which of them failed."""
+        try:
+            return call()
+        except Exception as problem:
+            name_culprit(problem, self.envs)
+            raise
+
     def _cost(self, actions: np.ndarray, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         if not callable(self._source):
             return read_batch(self._source, self.cost_shape, info, self._everyone)
-        cost = np.asarray(self._source(self._obs, actions, obs, info), np.float64)
+        cost = as_numbers(self._source(self._obs, actions, obs, info), self._source)
         if cost.shape != (self.num_envs, *self.cost_shape):
             expected = (self.num_envs, *self.cost_shape)
             raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")

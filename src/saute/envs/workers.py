@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
+
+from saute.core.culprit import culprit
 
 __all__ = ["WorkerEnvs"]
 
@@ -33,11 +36,13 @@ class Part(gym.Env):
             return self.last, {}
         rest = {name: value for name, value in asked.items() if name not in ("seeds", "masks")}
         chosen = rest if mask is None else {**rest, "reset_mask": mask}
-        self.last, info = self.inner.reset(seed=None if seeds is None else seeds[self.place], options=chosen or None)
+        with self._named():
+            self.last, info = self.inner.reset(seed=None if seeds is None else seeds[self.place], options=chosen or None)
         return self.last, _plain(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.last, reward, terminated, truncated, info = self.inner.step(action)
+        with self._named():
+            self.last, reward, terminated, truncated, info = self.inner.step(action)
         return (
             self.last,
             0.0,
@@ -45,6 +50,16 @@ class Part(gym.Env):
             False,
             {**_plain(info), "reward": reward, "terminated": terminated, "truncated": truncated},
         )
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """An error says which of all environments failed, in its text, which is all that reaches the other process."""
+        try:
+            yield
+        except Exception as problem:
+            number = self.place * self.inner.num_envs + (culprit(problem, self.inner) or 0)
+            kind = ValueError if isinstance(problem, ValueError) else RuntimeError
+            raise kind(f"environment {number} failed: {type(problem).__name__}: {problem}") from problem
 
     def get_attributes(self, name: str) -> tuple[Any, ...]:
         return self.inner.get_attr(name)

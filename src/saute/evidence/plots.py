@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pathlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from saute.core.files import replacing
 from saute.evidence.stats import as_seeds, by_constraint
 
 if TYPE_CHECKING:
@@ -142,13 +142,8 @@ def save(figure: Figure, path: str | pathlib.Path) -> pathlib.Path:
     if kind not in FORMATS:
         raise ValueError(f"{path} has to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, which decides the format")
     undated = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[kind]
-    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "saute"}):
-            figure.savefig(partial, format=kind[1:], dpi=150, metadata=undated)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, matplotlib.rc_context({"svg.hashsalt": "saute"}):
+        figure.savefig(partial, format=kind[1:], dpi=150, metadata=undated)
     return path
 
 

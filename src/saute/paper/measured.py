@@ -10,7 +10,7 @@ import numpy as np
 from saute.evidence.stats import bootstrap, upper_bound
 from saute.runs.evaluate import Outcome
 
-__all__ = ["Late", "Measured", "Seed", "Spread", "late_epochs", "measure", "measured_from"]
+__all__ = ["Late", "Measured", "Seed", "Spread", "late_epochs", "measure"]
 
 
 class Spread(NamedTuple):
@@ -81,16 +81,10 @@ class Measured(NamedTuple):
         return f"{self.violations} of {self.episodes}, so ≤ {100 * bound:.3g} % at 95 %"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, from which `measured_from` makes the same `Measured`."""
+        """Plain values, from which `rebuilt` makes the same `Measured`."""
         nested = {"task_return": self.task_return._asdict(), "cost": self.cost._asdict()}
         late = self.late and self.late._asdict()
         return {**self._asdict(), **nested, "seeds": [seed._asdict() for seed in self.seeds], "late": late}
-
-
-def measured_from(values: dict[str, Any]) -> Measured:
-    spreads = {name: Spread(**values[name]) for name in ("task_return", "cost")}
-    late = Late(**values["late"]) if values.get("late") else None
-    return Measured(**{**values, **spreads, "seeds": tuple(Seed(**seed) for seed in values["seeds"]), "late": late})
 
 
 def measure(

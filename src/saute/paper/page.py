@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from collections import Counter
 
 from saute.core.errors import UserError
+from saute.core.files import read_json, unsealed
 from saute.core.tables import markdown
+from saute.core.typed import rebuilt
 from saute.paper.claims import CLAIMS, Verdict, verdict
 from saute.paper.durations import duration
 from saute.paper.figures import ARTIFACTS, Artifact
-from saute.paper.measured import Measured, measured_from
+from saute.paper.measured import Measured
 
 __all__ = ["EPISODES", "page", "read", "table", "verdicts"]
 
@@ -43,10 +44,12 @@ def read(results: pathlib.Path, scale: str, name: str) -> Rows:
     """The rows of a figure or table that have been reproduced, by label."""
     file = results / scale / name / "numbers.json"
     try:
-        return {row.label: row for row in map(measured_from, json.loads(file.read_text()))}
+        stored = read_json(file)
+        rows = unsealed(stored, file)["rows"] if isinstance(stored, dict) else stored
+        return {row.label: row for row in rebuilt(tuple[Measured, ...], rows, "rows")}
     except FileNotFoundError:
         return {}
-    except (OSError, KeyError, TypeError, ValueError) as problem:
+    except (KeyError, ValueError) as problem:
         fix = f"write it anew with saute reproduce {name} --scale {scale}"
         raise UserError(f"{file} cannot be read ({problem!r}); {fix}") from None
 

@@ -10,13 +10,15 @@ import json
 import multiprocessing
 import os
 import pathlib
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
-from typing import Literal, NamedTuple
+from multiprocessing.connection import wait
+from typing import Any, Literal, NamedTuple, cast
 
-from saute.core.files import write_atomically
+from saute.core.files import CheckpointError, read_json, read_sealed, read_text, unsealed, write_sealed
+from saute.core.typed import rebuilt
 from saute.evidence.plots import box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row
@@ -25,7 +27,7 @@ from saute.paper.page import read
 from saute.paper.theory import theory
 from saute.runs.build import configured
 from saute.runs.config import Config
-from saute.runs.folder import read_metrics
+from saute.runs.folder import TrainingError, read_metrics
 from saute.runs.loop import run as run_training
 from saute.runs.outcomes import outcomes_of
 
@@ -71,17 +73,20 @@ def episodes_of(row: Row, asked: int) -> int:
 def finished(run: pathlib.Path) -> bool:
     """Whether a run is complete: one whole line of metrics per epoch, and the policies."""
     try:
-        epochs = json.loads((run / "config.json").read_text())["epochs"]
-        done = (run / "metrics.jsonl").read_text().count("\n")
-    except (OSError, ValueError, KeyError):
+        epochs = read_sealed(run / "config.json").get("epochs")
+        done = read_text(run / "metrics.jsonl").count("\n")
+    except (OSError, CheckpointError):
         return False
     return done == epochs and (run / "policy.safetensors").exists()
 
 
 def seconds_of(run: pathlib.Path) -> int | None:
-    """How long a run took; None if that is not known, because it was interrupted or trained elsewhere."""
-    file = run / "seconds.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    """How long a run took; None if that is not known, because it was interrupted or trained elsewhere, or the file is odd."""
+    try:
+        stored = read_json(run / "seconds.json")
+        return rebuilt(int | None, unsealed(stored, run)["seconds"] if isinstance(stored, dict) else stored)
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def needed(names: Iterable[str], scale: Scale, runs: pathlib.Path) -> dict[pathlib.Path, Need]:
@@ -101,10 +106,40 @@ def train_missing(names: Iterable[str], scale: Scale, runs: pathlib.Path, jobs: 
         for run, need in missing.items():
             _train(run, need)
         return
+    _train_together(missing, jobs)
+
+
+def _train_together(missing: dict[pathlib.Path, Need], jobs: int) -> None:
+    """Train runs in processes of their own; when one fails, or the user stops, the others end too and can go on later."""
     # Fresh processes, because XLA's threads do not survive a fork.
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), end_with_parent) as pool:
-        for future in [pool.submit(_train_quietly, run, missing[run]) for run in longest_first(missing)]:
-            future.result()
+    context = multiprocessing.get_context("spawn")
+    waiting, running = longest_first(missing), dict[int, tuple[Any, Any, Need]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                run = waiting.pop(0)
+                told, tell = context.Pipe(duplex=False)
+                process = context.Process(target=_train_quietly, args=(run, missing[run], tell))
+                process.start()
+                tell.close()
+                running[process.sentinel] = process, told, missing[run]
+            for sentinel in wait(list(running)):
+                process, told, need = running.pop(cast(int, sentinel))
+                process.join()
+                if process.exitcode:
+                    raise TrainingError(f"{need.title} failed: {_reason(process, told)}; what is trained so far is kept")
+    finally:
+        for process, _, _ in running.values():
+            process.terminate()
+        for process, _, _ in running.values():
+            process.join()
+
+
+def _reason(process: Any, told: Any) -> str:
+    """What a process that failed said, or how it ended if it could not say anything."""
+    with contextlib.suppress(EOFError):
+        return told.recv()
+    return f"its process ended with code {process.exitcode} (was it killed, or out of memory?)"
 
 
 def longest_first(missing: dict[pathlib.Path, Need]) -> list[pathlib.Path]:
@@ -131,13 +166,20 @@ def _train(run: pathlib.Path, need: Need) -> None:
     run_training(need.config, run)
     # A continued run took longer than we can know.
     seconds = None if continued else round(time.monotonic() - begin)
-    write_atomically(run / "seconds.json", json.dumps(seconds).encode())
+    write_sealed(run / "seconds.json", {"seconds": seconds})
 
 
-def _train_quietly(run: pathlib.Path, need: Need) -> None:
-    """Train without a progress bar, because a terminal can show only one at a time."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        _train(run, need)
+def _train_quietly(run: pathlib.Path, need: Need, tell: Any) -> None:
+    """Train without a progress bar, because a terminal can show only one at a time; an error is told to the parent."""
+    end_with_parent()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            _train(run, need)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as problem:
+        tell.send(f"{type(problem).__name__}: {problem}")
+        sys.exit(1)
 
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:
@@ -162,8 +204,7 @@ def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episode
     budget = budgets.pop() if len(budgets) == 1 else None
     save(box_plot(groups, budget), place / "box.png")
     save(training_curves(curves, budget, steps_per_epoch=steps), place / "curves.png")
-    content = json.dumps([row.as_json() for row in rows], indent=1, ensure_ascii=False)
-    write_atomically(place / "numbers.json", f"{content}\n".encode())
+    write_sealed(place / "numbers.json", {"rows": [row.as_json() for row in rows]})
     return True
 
 

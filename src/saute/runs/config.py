@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import typing
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -16,6 +17,7 @@ from saute.algos.pets import PetsSettings
 from saute.algos.sac import SacSettings
 from saute.core.names import nearest
 from saute.core.options import as_budget
+from saute.core.typed import rebuilt
 from saute.envs import TASKS, is_native, make_task, task_named
 from saute.learn.constraint import Free, Lagrangian, Pid
 from saute.runs.checkpoint import config_digest
@@ -42,6 +44,7 @@ MULTIPLIERS: dict[str, type[Controller]] = {"lagrangian": Lagrangian, "pid": Pid
 METHODS = ("vanilla", "saute", *MULTIPLIERS)
 CONTROLLERS: dict[str, type[Controller]] = {"free": Free, "lagrangian": Lagrangian, "pid": Pid}
 MOST_ENVS = 20
+MOST_SEEDS = 1000
 LONGEST_WHOLE = 100_000
 """Longer episodes are not waited for: an epoch ends before they do."""
 
@@ -101,6 +104,11 @@ class Experiment:
         return "saute" in self.parts
 
     @property
+    def costs(self) -> tuple[str, ...]:
+        """The names of its costs, also if there is only one."""
+        return self.cost if isinstance(self.cost, tuple) else (self.cost,)
+
+    @property
     def cost_shape(self) -> tuple[int, ...]:
         """Of the cost of one step: () for one constraint, (m,) for several."""
         several = self.budget if isinstance(self.budget, tuple) else () if isinstance(self.cost, str) else self.cost
@@ -143,39 +151,23 @@ class Config:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Config:
-        kinds = {"env": str, "algo": str, "method": str, "preset": str, "seeds": int, "epochs": int, "seed": int}
-        for name, kind in kinds.items():
-            if not isinstance(values[name], kind):
-                raise ValueError(f"{name} is {values[name]!r}, expected {kind.__name__}")
+        """The same configuration again; values that could not be ours are refused."""
         asked = {field.name for field in dataclasses.fields(Experiment)}
+        experiment = rebuilt(Experiment, {name: value for name, value in values.items() if name in asked}, "the experiment")
+        _check_method(experiment)
+        hints = typing.get_type_hints(Config)
         own = {field.name for field in dataclasses.fields(Config)} - {"experiment", "settings", "constraint"}
         unknown = values.keys() - asked - own - {"settings", "constraint"}
         if unknown:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}; was it written by another version of saute?")
         controller = dict(values["constraint"])
-        kind_of = CONTROLLERS[nearest(controller.pop("kind"), CONTROLLERS, "constraint")]
+        kind = CONTROLLERS[nearest(controller.pop("kind"), CONTROLLERS, "constraint")]
         return Config(
-            Experiment(**{name: _as_tuple(values[name]) for name in asked}),
-            settings=_rebuilt(SETTINGS[nearest(values["algo"], SETTINGS, "algorithm")](), values["settings"]),
-            constraint=_rebuilt(kind_of(1.0), controller),
-            **{name: values[name] for name in own},
+            experiment,
+            settings=rebuilt(SETTINGS[experiment.algo], values["settings"], "settings"),
+            constraint=rebuilt(kind, controller, "constraint"),
+            **{name: rebuilt(hints[name], values[name], name) for name in own},
         )
-
-
-def _rebuilt(default: Any, value: Any) -> Any:
-    """Settings, and those within them, from JSON, which has lists for tuples."""
-    if dataclasses.is_dataclass(default):
-        missing = {field.name for field in dataclasses.fields(default)} - value.keys()
-        if missing:
-            raise ValueError(f"{type(default).__name__} has no {', '.join(sorted(missing))}; the configuration is not complete")
-        parts = {name: _rebuilt(getattr(default, name, None), part) for name, part in value.items()}
-        return dataclasses.replace(default, **parts)  # type: ignore[type-var]
-    return tuple(value) if isinstance(default, tuple) else value
-
-
-def _as_tuple(value: Any) -> Any:
-    """What JSON has as a list."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def completed(
@@ -243,6 +235,8 @@ def _check_method(asked: Experiment) -> None:
         number = getattr(asked, name)
         if number is not None and number < 1:
             raise ValueError(f"--{name} {number} must be at least 1")
+    if asked.seeds > MOST_SEEDS:
+        raise ValueError(f"--seeds {asked.seeds} must be at most {MOST_SEEDS}; train the others into another folder")
     if asked.workers < 0:
         raise ValueError(f"--workers {asked.workers} must be at least 0")
     if not 0 <= asked.seed < 2**31:

@@ -18,7 +18,7 @@ from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
 from saute.learn.nets import Net
-from saute.learn.stream import begin, begin_on_host, select
+from saute.learn.stream import Stream, begin, begin_on_host, select
 
 __all__ = ["TEST_SEED", "Outcome", "Sampled", "evaluate", "evaluator", "pooled", "tested"]
 
@@ -138,9 +138,18 @@ def _first_episodes(
     start_key, key = jax.random.split(key)
     stream = begin(env, start_key, episodes, policy.memory(episodes), ledger)
     play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger, rows=False)
-    seen = play(parameters, stream, jax.random.split(key, env.horizon))[2][1]
-    first = jnp.argmax(seen.counted, axis=0)
-    return jax.tree.map(lambda leaf: leaf[first, jnp.arange(episodes)], seen)
+
+    def one(carry: tuple[Stream, Episodes], key: PRNGKeyArray) -> tuple[tuple[Stream, Episodes], None]:
+        """One step; only episodes that count are kept, since those of every step would take horizon times the memory."""
+        stream, kept = carry
+        _, stream, (_, seen, _) = play(parameters, stream, key[None])
+        now = jax.tree.map(lambda leaf: leaf[0], seen)
+        return (stream, select(now.counted, now, kept)), None
+
+    keys = jax.random.split(key, env.horizon)
+    shapes = jax.eval_shape(lambda: play(parameters, stream, keys[:1])[2][1])
+    none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), shapes)
+    return jax.lax.scan(one, (stream, none), keys)[0][1]
 
 
 def _on_host(

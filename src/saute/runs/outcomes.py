@@ -21,6 +21,7 @@ from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
+from saute.runs.source import refuse_modules
 
 __all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
 
@@ -43,9 +44,15 @@ class Elsewhere(NamedTuple):
 
     env: str = ""
     cost: tuple[str, ...] = ()
+    trusted: bool = False
+    """Whether modules that only the configuration names may be imported."""
 
-    def of(self, config: Config) -> Config:
-        """The configuration with it, if there is one."""
+    def of(self, run: pathlib.Path) -> Config:
+        """The configuration of a run with it, if there is one."""
+        config = read_config(run)
+        asked = config.experiment
+        if not self.trusted:
+            refuse_modules(run, *(() if self.env else (asked.env,)), *(() if self.cost else asked.costs))
         if self.env:
             config = changed(config, "experiment.env", task_named(self.env) or self.env)
         return changed(config, "experiment.cost", self.cost[0] if len(self.cost) == 1 else self.cost) if self.cost else config
@@ -74,7 +81,7 @@ def outcomes_of(
         raise UserError(
             f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
         )
-    config = elsewhere.of(read_config(run))
+    config = elsewhere.of(run)
     try:
         env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from saute import budget as B
+from saute.core.names import nearest
 from saute.core.protocol import Spec
 from saute.learn.nets import Categorical, Net, SquashedGaussian, policy_for, squashed_for
 from saute.learn.pictures import pixels_of
@@ -56,21 +57,47 @@ class Policy:
     """Reference budgets of the constraints, or None for a policy that does not observe its budget."""
     start: np.ndarray | int = 0
     """What discrete actions are counted from."""
+    brake: np.ndarray | None = None
+    """The action for inputs that are not finite; None if they are refused."""
 
     def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: PRNGKeyArray | None = None) -> np.ndarray:
         seen = self._augmented(obs, remaining)
-        if not np.isfinite(seen).all():
-            bad = sorted({int(place[-1]) for place in np.argwhere(~np.isfinite(seen))})
-            raise ValueError(f"inputs {bad} of the policy, the last ones being z, are not finite; brake instead of acting")
-        action = np.asarray(_act(self.net, self.parameters, seen, key))
+        known = np.isfinite(seen)
+        if not known.all() and self.brake is None:
+            bad = sorted({int(place[-1]) for place in np.argwhere(~known)})
+            raise ValueError(
+                f"inputs {bad} of the policy, the last ones being z, are not finite; stop, or load it with on_nan='brake'"
+            )
+        action = np.asarray(_act(self.net, self.parameters, np.where(known, seen, np.float32(0.0)), key))
         if self.action_low is None:
-            return action + np.asarray(self.start, action.dtype)
-        return np.clip(action, self.action_low, self.action_high)
+            action = action + np.asarray(self.start, action.dtype)
+        else:
+            action = np.clip(action, self.action_low, self.action_high)
+        if known.all():
+            return action
+        whole = known.all(-1).reshape(known.shape[:-1] + (1,) * (action.ndim - known.ndim + 1))
+        return np.where(whole, action, np.asarray(self.brake, action.dtype))
+
+    def braking(self, brake: ArrayLike) -> Policy:
+        """The same policy, which gives this action where an observation or remaining budget is not finite."""
+        ours, action = self(np.zeros(self._bare), None if self.reference is None else self.reference), np.asarray(brake)
+        within = self.action_low is None or bool(np.all((action >= self.action_low) & (action <= self.action_high)))
+        if action.shape != ours.shape or not np.isfinite(action).all() or not within:
+            raise ValueError(
+                f"brake={brake!r} is not an action: expected shape {ours.shape}"
+                + ("" if self.action_low is None else f", from {self.action_low} to {self.action_high}")
+            )
+        return dataclasses.replace(self, brake=action.astype(ours.dtype))
+
+    @property
+    def _bare(self) -> int:
+        """Numbers that the bare environment observes."""
+        return self.net.observations - (0 if self.reference is None else len(self.reference))
 
     def _augmented(self, obs: ArrayLike, remaining: ArrayLike | None) -> np.ndarray:
         obs = np.asarray(obs, np.float32)
         extra = 0 if self.reference is None else len(self.reference)
-        size, image = self.net.observations - extra, _image(self.net)
+        size, image = self._bare, _image(self.net)
         if size == pixels_of(image) and obs.shape[-3:] == image:
             obs = obs.reshape(*obs.shape[:-3], size)
         if obs.ndim not in (1, 2) or obs.shape[-1] != size:
@@ -179,12 +206,20 @@ def save_policies(path: pathlib.Path, policies: list[PyTree], description: dict[
     save(path, {str(seed): parameters for seed, parameters in enumerate(policies)}, description)
 
 
-def load_policy(path: str | pathlib.Path, seed: int = 0) -> Policy:
-    """The policy of one seed of a run folder, of a policy file, or of pretrained:NAME."""
+def load_policy(
+    path: str | pathlib.Path, seed: int = 0, on_nan: Literal["refuse", "brake"] = "refuse", brake: ArrayLike | None = None
+) -> Policy:
+    """The policy of one seed of a run folder, of a policy file, or of pretrained:NAME.
+
+    An observation or remaining budget that is not finite is refused; with on_nan="brake" the action `brake` is given for it.
+    """
+    nearest(on_nan, ("refuse", "brake"), "on_nan")
+    if (on_nan == "brake") != (brake is not None):
+        raise ValueError(f"on_nan={on_nan!r} with brake={brake!r}: pass both on_nan='brake' and the action to give, or neither")
     policies = load_policies(path)
     if seed not in policies:
         raise CheckpointError(f"{path} has no seed {seed}; it has {', '.join(map(str, policies))}")
-    return policies[seed]
+    return policies[seed] if brake is None else policies[seed].braking(brake)
 
 
 def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:

@@ -8,10 +8,12 @@ import math
 import os
 import pathlib
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from saute.core.files import folder_in
 from saute.core.names import nearest
 from saute.runs.config import Config
 
@@ -114,15 +116,36 @@ def logger(names: tuple[str, ...], out: pathlib.Path, config: dict[str, Any]) ->
 @contextlib.contextmanager
 def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
     """Event files in the run folder, one curve per metric and seed."""
-    from tensorboardX import SummaryWriter
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.summary import scalar
 
-    with SummaryWriter(str(out / "tensorboard")) as writer:
+    # Written here and now: tensorboardX's own writer does it in a thread, and waits for ever once that has met a full disk.
+    writer = EventsWriter(str(folder_in(out, "tensorboard") / "events"))
+    broken = False
 
-        def log(epoch: int, metrics: Metrics) -> None:
+    def tried(write: Callable[[], object]) -> None:
+        nonlocal broken
+        try:
+            write()
+        except OSError as problem:
+            broken = True
+            print(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on", file=sys.stderr)
+
+    def log(epoch: int, metrics: Metrics) -> None:
+        def write() -> None:
             for name, value in _flat(metrics).items():
-                writer.add_scalar(name, value, epoch)
+                writer.write_event(Event(wall_time=time.time(), step=epoch, summary=scalar(name, value)))
+            writer.flush()
 
+        if not broken:
+            tried(write)
+
+    try:
         yield log
+    finally:
+        if not broken:
+            tried(writer.close)
 
 
 @contextlib.contextmanager

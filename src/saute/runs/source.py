@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from saute.core.cost import CostSource
+from saute.core.errors import UserError
+from saute.core.modules import module_named
 from saute.core.names import nearest
 from saute.core.options import Options
 from saute.core.protocol import Env
@@ -18,7 +20,7 @@ from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "found", "imported", "is_ready", "named"]
+__all__ = ["IN_PYTHON", "Source", "found", "imported", "is_ready", "named", "refuse_modules"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
@@ -92,7 +94,7 @@ def named(name: str, cost: CostSource = "cost") -> Source:
     module, _, id = name.rpartition(":")
     if module:
         try:
-            importlib.import_module(module)
+            module_named(module)
         except Exception as problem:
             raise ValueError(
                 f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
@@ -107,9 +109,19 @@ def imported(cost: CostSource) -> CostSource:
         return cost
     module, _, name = cost.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(module_named(module), name)
     except Exception as problem:
         raise ValueError(f"cost {cost!r} cannot be imported ({problem}); pass a key of info, or module:function") from problem
+
+
+def refuse_modules(run: str | os.PathLike[str], *names: str) -> None:
+    """Refuse to import what only a run folder names, since it may come from a stranger, and importing runs code."""
+    modules = sorted({name.rpartition(":")[0] for name in names if ":" in name and not name.startswith(IN_PYTHON)})
+    if modules:
+        raise UserError(
+            f"{run} names the module {', '.join(modules)}, whose code would run here; if you trust the folder and the module, "
+            "pass --trust"
+        )
 
 
 def is_ready(env: Any) -> bool:
