@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import dataclasses
 import hashlib
 import io
 import json
 import multiprocessing
-import os
 import pathlib
 import threading
 import time
@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Literal, NamedTuple
 
+from saute.core.stopping import guarded, leave, stopped_by
 from saute.evidence.plots import box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row
@@ -23,7 +24,7 @@ from saute.paper.measured import late_epochs, measure
 from saute.paper.page import read
 from saute.paper.theory import theory
 from saute.runs.build import configured
-from saute.runs.checkpoint import write_atomically
+from saute.runs.checkpoint import load, write_atomically
 from saute.runs.config import Config
 from saute.runs.folder import read_metrics
 from saute.runs.loop import run as run_training
@@ -69,13 +70,13 @@ def episodes_of(row: Row, asked: int) -> int:
 
 
 def finished(run: pathlib.Path) -> bool:
-    """Whether a run is complete: one whole line of metrics per epoch, and the policies."""
+    """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
     try:
         epochs = json.loads((run / "config.json").read_text())["epochs"]
         done = (run / "metrics.jsonl").read_text().count("\n")
-    except (OSError, ValueError, KeyError):
+        return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
+    except (OSError, ValueError, KeyError):  # a broken policy is a ValueError too
         return False
-    return done == epochs and (run / "policy.safetensors").exists()
 
 
 def seconds_of(run: pathlib.Path) -> int | None:
@@ -102,9 +103,13 @@ def train_missing(names: Iterable[str], scale: Scale, runs: pathlib.Path, jobs: 
             _train(run, need)
         return
     # Fresh processes, because XLA's threads do not survive a fork.
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), end_with_parent) as pool:
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), end_with_parent)
+    try:
         for future in [pool.submit(_train_quietly, run, missing[run]) for run in longest_first(missing)]:
             future.result()
+    finally:
+        # Runs that are training when this process is stopped save themselves once it is gone.
+        pool.shutdown(wait=not stopped_by(), cancel_futures=True)
 
 
 def longest_first(missing: dict[pathlib.Path, Need]) -> list[pathlib.Path]:
@@ -113,13 +118,14 @@ def longest_first(missing: dict[pathlib.Path, Need]) -> list[pathlib.Path]:
 
 
 def end_with_parent() -> None:
-    """End a worker when the process that started it ends, in whatever way; its run can go on from the checkpoint."""
+    """Stop a worker when the process that started it ends, in whatever way; its run is saved first."""
 
     def watch() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        os._exit(1)
+        _thread.interrupt_main()
 
     threading.Thread(target=watch, daemon=True).start()
+    guarded().__enter__()  # as long as the worker lives
 
 
 def _train(run: pathlib.Path, need: Need) -> None:
@@ -137,7 +143,10 @@ def _train(run: pathlib.Path, need: Need) -> None:
 def _train_quietly(run: pathlib.Path, need: Need) -> None:
     """Train without a progress bar, because a terminal can show only one at a time."""
     with contextlib.redirect_stderr(io.StringIO()):
-        _train(run, need)
+        try:
+            _train(run, need)
+        except KeyboardInterrupt:
+            leave()
 
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:

@@ -19,12 +19,27 @@ from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 
-__all__ = ["Folder", "Metrics", "TrainingError", "inherited", "names_of", "opened", "read_config", "read_metrics", "source_of"]
+__all__ = [
+    "Folder",
+    "Metrics",
+    "TrainingError",
+    "begun",
+    "inherited",
+    "names_of",
+    "opened",
+    "read_config",
+    "read_metrics",
+    "source_of",
+]
 
 Metrics = dict[str, float]
 """Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
 
 
+Export = Callable[[pathlib.Path, Sequence[Any], int], None]
+"""(file, seeds, epoch) → None: writes the policies of the seeds after so many epochs."""
+OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock")
+"""What a run writes into its folder before its first checkpoint."""
 INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
 """What a training can begin with of another: nets, and what they see observations through."""
 
@@ -36,8 +51,8 @@ class TrainingError(RuntimeError):
 class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
-    def __init__(self, path: pathlib.Path, config: Config):
-        self.path, self.config = path, config
+    def __init__(self, path: pathlib.Path, config: Config, export: Export):
+        self.path, self.config, self._export = path, config, export
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
 
@@ -78,10 +93,11 @@ class Folder:
             self._saved = time.monotonic()
 
     def _checkpoint(self, seeds: Sequence[Any], epoch: int) -> None:
-        """Save the seeds, and keep the one before as well."""
+        """Save the seeds, to go on with, and their policies, to be tested; keep the one before as well."""
         place = self.path / "checkpoints"
         try:
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), {"epoch": epoch})
+            self._export(self.path / "policy.safetensors", seeds, epoch)
         except OSError as problem:
             raise TrainingError(
                 f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
@@ -126,12 +142,13 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
 
 
 @contextlib.contextmanager
-def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | None]:
-    """The folder to train in, which is ours alone as long as it is open."""
+def opened(out: str | pathlib.Path | None, config: Config, export: Export) -> Iterator[Folder | None]:
+    """The folder to train in, which is ours alone as long as it is open; a start that comes to nothing leaves none behind."""
     if out is None:
         yield None
         return
     path = pathlib.Path(out)
+    fresh = not (path / "config.json").exists()
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path / ".lock", timeout=0)
@@ -141,9 +158,20 @@ def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | 
     except OSError as problem:
         raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
     try:
-        yield Folder(path, config)
+        yield Folder(path, config, export)
     finally:
+        if fresh and not begun(path):
+            for name in OWN:
+                (path / name).unlink(missing_ok=True)
+            for folder in (path / "checkpoints", path):
+                with contextlib.suppress(OSError):  # there is something else in it
+                    folder.rmdir()
         lock.release()
+
+
+def begun(run: pathlib.Path) -> bool:
+    """Whether a folder has something to go on from: a checkpoint."""
+    return bool(numbered(run / "checkpoints"))
 
 
 def source_of(run: pathlib.Path) -> pathlib.Path:

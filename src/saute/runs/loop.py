@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from saute.core.cost import CostSource
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
+from saute.core.stopping import whole
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate, certify
 from saute.learn.agent import Agent
@@ -215,7 +216,13 @@ def _trained(
     body = body._replace(first=functools.partial(_begun, body, stored))
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
-    with opened(out, config) as folder:
+    # The best policy so far is known without another validation.
+    shown = body.export if job.selection is None else lambda seed: seed.policy
+
+    def export(file: pathlib.Path, states: Sequence[Any], epoch: int) -> None:
+        save_policies(file, list(map(shown, states)), {**(description or {}), "epochs": epoch})
+
+    with opened(out, config, export) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
@@ -226,12 +233,13 @@ def _trained(
                 for text in advised(session.metrics[-1]):
                     advise(text)
                 if folder is not None:
-                    folder.keep(session.seeds, session.metrics, checkpoint_seconds)
+                    with whole():
+                        folder.keep(session.seeds, session.metrics, checkpoint_seconds)
                 if hook is not None and hook(done, session.metrics[-1]) is True:
                     break
         policies = list(map(body.export, session.seeds))
         if folder is not None and description is not None:
-            save_policies(folder.path / "policy.safetensors", policies, description)
+            save_policies(folder.path / "policy.safetensors", policies, {**description, "epochs": len(session.metrics)})
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
 
 
@@ -313,4 +321,5 @@ def _saved(folder: Folder | None, session: Session) -> Iterator[None]:
         raise TrainingError(f"{problem}{kept}") from None
     finally:
         if folder is not None and session.metrics:
-            folder.keep(session.seeds, session.metrics)
+            with whole():
+                folder.keep(session.seeds, session.metrics)
