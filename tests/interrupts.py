@@ -34,6 +34,7 @@ class Stopped(NamedTuple):
 
 def training(out: pathlib.Path, words: Sequence[str] = QUICK) -> subprocess.Popen[str]:
     """A training that takes minutes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and would pass that on
     whole = [*COMMAND, "train", "pendulum", "--epochs", "20000", *words, "--out", str(out)]
     return subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
