@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["guarded", "last_words", "leave", "parting", "stopped_by", "whole"]
+__all__ = ["guarded", "last_words", "leave", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 PATIENCE = 10.0
@@ -104,6 +104,14 @@ def leave() -> None:
         os._exit(128 + (_Told.signal or signal.SIGINT))
 
 
+def send(number: int) -> None:
+    """The signal to the main thread, which it wakes where the system can."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
+
+
 def _obey(number: int, frame: FrameType | None) -> None:
     _Told.signal = _Told.signal or number
     if not _Told.held:
@@ -119,5 +127,5 @@ def _insist(ours: socket.socket) -> None:
         while _Told.held or time.monotonic() - begin < PATIENCE:
             time.sleep(1.0)
             if not _Told.held:
-                _thread.interrupt_main(signal.Signals(told[0]))
+                send(told[0])
         leave()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import dataclasses
 import hashlib
@@ -10,13 +9,14 @@ import io
 import json
 import multiprocessing
 import pathlib
+import signal
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Literal, NamedTuple
 
-from saute.core.stopping import guarded, leave, stopped_by
+from saute.core.stopping import guarded, leave, send, stopped_by
 from saute.evidence.plots import box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row
@@ -122,7 +122,7 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        _thread.interrupt_main()
+        send(signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
     guarded().__enter__()  # as long as the worker lives
