@@ -74,7 +74,7 @@ def progress(epochs: int, steps: int, budget: float | Sequence[float] | None = N
 def describe(metrics: Metrics, budget: float | Sequence[float] | None = None) -> str:
     """One line for an epoch: return of each seed, then costs and violations of those in which an episode has ended.
 
-    Each of several costs is beside its budget, as in "cost 12.1/30 3.2/5".
+    Each of several costs is beside its budget, as in "cost 12.1/30 3.2/5"; violations are counted over all seeds.
     """
     ended = [seed for seed in metrics if seed["episodes"] > 0]
     if not ended:
@@ -89,8 +89,9 @@ def describe(metrics: Metrics, budget: float | Sequence[float] | None = None) ->
     means = (f"{sum(known(name)) / len(known(name)):.1f}{limit}" for name, limit in zip(costs, limits, strict=True))
     worst = (f"{max(known('worst_' + name)):.1f}" for name in costs)
     spent = f"cost {' '.join(means)}, worst {' '.join(worst)}"
-    rates = known("violation_rate")
-    violated = f"violated {100 * sum(rates) / len(rates):.0f} %" if rates else "no budget"
+    counted = sum(seed["episodes"] for seed in ended)
+    overspent = sum(seed["violation_rate"] * seed["episodes"] for seed in ended)
+    violated = "no budget" if math.isnan(overspent) else f"violated {overspent:.0f} of {counted:.0f}"
     return f"return {returns} | {spent} | {violated}"
 
 
