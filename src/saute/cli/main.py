@@ -15,6 +15,7 @@ import gymnasium as gym
 import saute
 from saute.core.errors import UserError
 from saute.core.names import nearest
+from saute.core.stopping import guarded, last_words, leave, stopped_by
 from saute.core.tables import columns
 from saute.core.text import shown
 
@@ -50,8 +51,19 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, or 2 for what the user can put right."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run a command; the exit code is 0, 2 for what the user can put right, or 128 and the signal that stopped it."""
+    if arguments is not None:
+        return _main(list(arguments))
+    with guarded():
+        try:
+            return _main(sys.argv[1:])
+        finally:
+            # Whatever the signal has become on its way, such as an import that failed.
+            if stopped_by():
+                leave()
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -66,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(words[0], words[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
+        if not stopped_by():
+            print(last_words(), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read the output has gone, as `| head` does.
@@ -78,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
         if os.environ.get("SAUTE_TRACEBACK"):
             raise
-        _complain(error)
+        if not stopped_by():
+            _complain(error)
         return 2
     return 0
 

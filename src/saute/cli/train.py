@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import Annotated, Any, NamedTuple
@@ -10,10 +11,11 @@ import tyro
 
 from saute.cli.options import readable
 from saute.core.errors import UserError
+from saute.core.stopping import parting
 from saute.runs.build import configured
 from saute.runs.checkpoint import CheckpointError
 from saute.runs.config import Config, Experiment, completed
-from saute.runs.folder import TrainingError, inherited, read_config, source_of
+from saute.runs.folder import TrainingError, begun, inherited, read_config, source_of
 from saute.runs.loop import run
 from saute.runs.presets import changed
 from saute.runs.source import refuse_modules
@@ -111,7 +113,7 @@ def train(options: Train) -> None:
     asked = config.experiment
     name = f"{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
     out = options.shell.out or pathlib.Path("runs", name)
-    if (out / "config.json").exists() and read_config(out) != config:
+    if (begun(out) or (out / "policy.safetensors").exists()) and read_config(out) != config:
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
     if options.shell.init is not None:
         try:
@@ -139,12 +141,25 @@ def resume(options: Resume) -> None:
 
 def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...], init: pathlib.Path | None = None) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        run(config, out, logs, init)
+        with parting(lambda: _parting(out)):
+            out.mkdir(parents=True, exist_ok=True)
+            run(config, out, logs, init)
     except (TrainingError, CheckpointError, ValueError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:
         raise UserError(f"cannot write to {out} ({problem.strerror}); nothing already written is lost") from problem
-    except KeyboardInterrupt:
-        print(f"stopped; continue with saute resume {out}")
-        raise
+    finally:
+        _tidy(out)
+
+
+def _parting(out: pathlib.Path) -> str:
+    """What can be done with a run that was stopped."""
+    _tidy(out)
+    if not begun(out):
+        return "stopped before the first epoch was saved; there is nothing to continue"
+    return f"stopped; continue with saute resume {out}, or test it as it is with saute evaluate {out}"
+
+
+def _tidy(out: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):  # it is not empty, or was never made
+        out.rmdir()

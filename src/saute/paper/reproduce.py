@@ -8,8 +8,8 @@ import hashlib
 import io
 import json
 import multiprocessing
-import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from typing import Any, Literal, NamedTuple, cast
 
 from saute.core.files import CheckpointError, read_json, read_sealed, read_text, unsealed, write_sealed
+from saute.core.stopping import guarded, leave, send
 from saute.core.typed import rebuilt
 from saute.evidence.plots import box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
@@ -26,6 +27,7 @@ from saute.paper.measured import late_epochs, measure
 from saute.paper.page import read
 from saute.paper.theory import theory
 from saute.runs.build import configured
+from saute.runs.checkpoint import load
 from saute.runs.config import Config
 from saute.runs.folder import TrainingError, read_metrics
 from saute.runs.loop import run as run_training
@@ -71,13 +73,13 @@ def episodes_of(row: Row, asked: int) -> int:
 
 
 def finished(run: pathlib.Path) -> bool:
-    """Whether a run is complete: one whole line of metrics per epoch, and the policies."""
+    """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
     try:
         epochs = read_sealed(run / "config.json").get("epochs")
         done = read_text(run / "metrics.jsonl").count("\n")
-    except (OSError, CheckpointError):
+        return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
+    except (OSError, CheckpointError, KeyError):
         return False
-    return done == epochs and (run / "policy.safetensors").exists()
 
 
 def seconds_of(run: pathlib.Path) -> int | None:
@@ -148,13 +150,14 @@ def longest_first(missing: dict[pathlib.Path, Need]) -> list[pathlib.Path]:
 
 
 def end_with_parent() -> None:
-    """End a worker when the process that started it ends, in whatever way; its run can go on from the checkpoint."""
+    """Stop a worker when the process that started it ends, in whatever way; its run is saved first."""
 
     def watch() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        os._exit(1)
+        send(signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
+    guarded().__enter__()  # as long as the worker lives
 
 
 def _train(run: pathlib.Path, need: Need) -> None:
@@ -172,14 +175,14 @@ def _train(run: pathlib.Path, need: Need) -> None:
 def _train_quietly(run: pathlib.Path, need: Need, tell: Any) -> None:
     """Train without a progress bar, because a terminal can show only one at a time; an error is told to the parent."""
     end_with_parent()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
             _train(run, need)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as problem:
-        tell.send(f"{type(problem).__name__}: {problem}")
-        sys.exit(1)
+        except KeyboardInterrupt:
+            leave()
+        except Exception as problem:
+            tell.send(f"{type(problem).__name__}: {problem}")
+            sys.exit(1)
 
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:

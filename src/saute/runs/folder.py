@@ -35,7 +35,18 @@ from saute.runs.policy import finite, save_policies
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 
-__all__ = ["Folder", "Metrics", "TrainingError", "inherited", "names_of", "opened", "read_config", "read_metrics", "source_of"]
+__all__ = [
+    "Folder",
+    "Metrics",
+    "TrainingError",
+    "begun",
+    "inherited",
+    "names_of",
+    "opened",
+    "read_config",
+    "read_metrics",
+    "source_of",
+]
 
 NUMBERS = "metrics"
 """The name of the numbers of all epochs in a checkpoint."""
@@ -43,6 +54,10 @@ Metrics = dict[str, float]
 """Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
 
 
+Show = Callable[[Any], Any]
+"""Seed → parameters of its policy, as far as it is."""
+OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock")
+"""What a run writes into its folder before its first checkpoint."""
 INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
 """What a training can begin with of another: nets, and what they see observations through."""
 
@@ -54,8 +69,9 @@ class TrainingError(RuntimeError):
 class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
-    def __init__(self, path: pathlib.Path, config: Config):
-        self.path, self.config = path, config
+    def __init__(self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show):
+        self.path, self.config, self._shown = path, config, shown
+        self._description = {**description, "config": config.digest}
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
         self._identity = _identity(path)
@@ -126,12 +142,13 @@ class Folder:
             self._saved = time.monotonic()
 
     def _checkpoint(self, seeds: Sequence[Any], metrics: list[list[Metrics]]) -> None:
-        """Save the seeds with all numbers so far, and keep the checkpoint before as well."""
+        """Save the seeds and all numbers so far, to go on with, and policies, to be tested; keep the one before as well."""
         place, epoch, names = self.path / "checkpoints", len(metrics), list(metrics[0][0])
         numbers = np.array([[[seed[name] for name in names] for seed in one] for one in metrics], np.float64)
         meta = {"epoch": epoch, "names": names, "config": self.config.digest}
         try:
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
+            self.save_policies(list(map(self._shown, seeds)), epoch)
         except OSError as problem:
             raise TrainingError(
                 f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
@@ -139,10 +156,10 @@ class Folder:
         for old in numbered(place)[:-2]:
             old.unlink()
 
-    def finish(self, policies: list[Any], description: dict[str, Any]) -> None:
-        """Save the policies that training came to."""
+    def save_policies(self, policies: list[Any], epochs: int) -> None:
+        """Save the policies that so many epochs came to."""
         self.refuse_replaced()
-        save_policies(self.path / "policy.safetensors", policies, {**description, "config": self.config.digest})
+        save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
 
     def refuse_replaced(self) -> None:
         """Refuse to write if the folder was removed, or begun anew by another process, since it was opened."""
@@ -198,12 +215,15 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
 
 
 @contextlib.contextmanager
-def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | None]:
-    """The folder to train in, which is ours alone as long as it is open."""
+def opened(
+    out: str | pathlib.Path | None, config: Config, description: Mapping[str, Any], shown: Show
+) -> Iterator[Folder | None]:
+    """The folder to train in, which is ours alone as long as it is open; a start that comes to nothing leaves none behind."""
     if out is None:
         yield None
         return
     path = pathlib.Path(out)
+    fresh = not (path / "config.json").exists()
     try:
         folder_in(path, "checkpoints")
         refuse_link(path / ".lock")
@@ -213,10 +233,22 @@ def opened(out: str | pathlib.Path | None, config: Config) -> Iterator[Folder | 
         raise TrainingError(f"another process is training in {path}; wait for it, or choose another --out") from None
     except OSError as problem:
         raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
+    mine = _identity(path)
     try:
-        yield Folder(path, config)
+        yield Folder(path, config, description, shown)
     finally:
+        if fresh and not begun(path) and _identity(path) == mine:
+            for name in OWN:
+                (path / name).unlink(missing_ok=True)
+            for folder in (path / "checkpoints", path):
+                with contextlib.suppress(OSError):  # there is something else in it
+                    folder.rmdir()
         lock.release()
+
+
+def begun(run: pathlib.Path) -> bool:
+    """Whether a folder has something to go on from: a checkpoint."""
+    return bool(numbered(run / "checkpoints"))
 
 
 def source_of(run: pathlib.Path) -> pathlib.Path:

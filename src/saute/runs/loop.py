@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from saute.core.cost import CostSource
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
+from saute.core.stopping import whole
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate, certify
 from saute.learn.agent import Agent
@@ -212,13 +213,16 @@ def _trained(
     seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
     agent = job.algorithm.agent(spec_of(env))
     # What cannot be saved is said now, not after the training.
-    description = None if out is None else policy_description(spec_of(env), agent.policy, epochs)
+    description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
     body = drive(agent, env, job.ledger)
     stored = None if init is None else inherited(pathlib.Path(init))
     body = body._replace(first=functools.partial(_begun, body, stored))
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
-    with opened(out, config) as folder:
+    # The best policy so far is known without another validation.
+    shown = body.export if job.selection is None else lambda seed: seed.policy
+
+    with opened(out, config, description, shown) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
@@ -229,12 +233,13 @@ def _trained(
                 for text in advised(session.metrics[-1]):
                     advise(text)
                 if folder is not None:
-                    folder.keep(session.seeds, session.metrics, checkpoint_seconds)
+                    with whole():
+                        folder.keep(session.seeds, session.metrics, checkpoint_seconds)
                 if hook is not None and hook(done, session.metrics[-1]) is True:
                     break
         policies = list(map(body.export, session.seeds))
-        if folder is not None and description is not None:
-            folder.finish(policies, {**description, "epochs": len(session.metrics)})
+        if folder is not None:
+            folder.save_policies(policies, len(session.metrics))
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
 
 
@@ -316,4 +321,5 @@ def _saved(folder: Folder | None, session: Session) -> Iterator[None]:
         raise TrainingError(f"{problem}{kept}") from None
     finally:
         if folder is not None and session.metrics:
-            folder.keep(session.seeds, session.metrics)
+            with whole():
+                folder.keep(session.seeds, session.metrics)

@@ -1,0 +1,131 @@
+"""How a command ends when it is told to from outside, by Ctrl-C, SIGTERM or SIGHUP: what is being saved is saved, then it goes.
+
+The process leaves without Python's own teardown, which would take from XLA's compiling threads what they still use.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+__all__ = ["guarded", "last_words", "leave", "parting", "send", "stopped_by", "whole"]
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+PATIENCE = 10.0
+"""Seconds that a computation which cannot be interrupted has; epochs that are longer are saved one by one anyway."""
+CURSOR = "\x1b[?25h"
+"""Shows the cursor that a progress bar has hidden."""
+
+
+class _Told:
+    """What the process has been told, and what it still has to do."""
+
+    signal = 0
+    held = 0
+    words: list[Callable[[], str]] = []
+
+
+def stopped_by() -> int:
+    """The first signal that told the process to stop, or 0."""
+    return _Told.signal
+
+
+@contextlib.contextmanager
+def whole() -> Iterator[None]:
+    """What is written inside is written to its end: a signal is obeyed after it."""
+    _Told.held += 1
+    try:
+        yield
+    finally:
+        _Told.held -= 1
+    if _Told.signal and not _Told.held:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def parting(words: Callable[[], str]) -> Iterator[None]:
+    """What to say if the process is stopped inside."""
+    _Told.words.append(words)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise  # they are still to be said
+    except BaseException:
+        _Told.words.remove(words)
+        raise
+    else:
+        _Told.words.remove(words)
+
+
+def last_words() -> str:
+    """What there is to say at the end, once."""
+    return _Told.words.pop()() if _Told.words else "stopped"
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Signals stop what is inside; if it does not listen, the process leaves after a while."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # Signals that are ignored, as `nohup` and background jobs have them, stay so.
+    before = {one: signal.getsignal(one) for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    waking = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_insist, args=(ours,), daemon=True).start()
+    for one in before:
+        signal.signal(one, _obey)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        signal.set_wakeup_fd(waking)
+        theirs.close()
+
+
+def leave() -> None:
+    """End the process at once, with the last words, the terminal as it was, and the exit code of its signal."""
+    _Told.held += 1  # no signal comes between
+    try:
+        words = last_words()
+        print(f"{CURSOR}\n{words}" if sys.stderr.isatty() else words, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    finally:  # also if the terminal is gone
+        os._exit(128 + (_Told.signal or signal.SIGINT))
+
+
+def send(number: int) -> None:
+    """The signal to the main thread, which it wakes where the system can."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
+
+
+def _obey(number: int, frame: FrameType | None) -> None:
+    _Told.signal = _Told.signal or number
+    if not _Told.held:
+        raise KeyboardInterrupt
+
+
+def _insist(ours: socket.socket) -> None:
+    """Repeat the signal, which libraries may swallow, and leave if nobody listens."""
+    while (told := ours.recv(1)) and told[0] not in SIGNALS:
+        pass
+    if told:
+        _Told.signal, begin = _Told.signal or told[0], time.monotonic()
+        while _Told.held or time.monotonic() - begin < PATIENCE:
+            time.sleep(1.0)
+            if not _Told.held:
+                send(told[0])
+        leave()
