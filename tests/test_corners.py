@@ -73,7 +73,7 @@ def test_after_a_step_without_a_cost_the_budgets_cannot_leak_into_the_next_episo
     envs.step(A)
     with pytest.raises(ValueError, match=r"info of envs \[1\] has no key 'cost'"):
         envs.step(A)
-    with pytest.raises(gym.error.ResetNeeded, match="the last step had no valid cost"):
+    with pytest.raises(gym.error.ResetNeeded, match="the last step failed, so that its costs are not known"):
         envs.step(A)
     np.testing.assert_array_equal(envs.reset()[1]["remaining"], [10.0, 10.0])
     np.testing.assert_array_equal(envs.step(A)[4]["remaining"], [9.0, 9.0])

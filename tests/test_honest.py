@@ -271,7 +271,7 @@ def test_an_environment_without_a_time_limit_trains_and_says_what_it_does_not_kn
         math.isnan(seed["violation_rate"]) and seed["episodes"] == 0 for epoch in read_metrics(tmp_path) for seed in epoch
     )
     monkeypatch.setattr("saute.runs.evaluate.LONGEST", 30)
-    assert main(["evaluate", str(tmp_path), "--episodes", "3"]) == 2
+    assert main(["evaluate", str(tmp_path), "--trust", "--episodes", "3"]) == 2
     said = capsys.readouterr().err
     assert "3 of 3 episodes have not ended after 30 steps; give the environment a time limit" in said
     assert "no time limit is known" in said and "Traceback" not in said

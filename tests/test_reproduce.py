@@ -57,7 +57,7 @@ class Made(NamedTuple):
         return {run.name: (run / "metrics.jsonl").read_bytes() for run in (self.place / "runs").iterdir()}
 
     def numbers(self, name: str) -> list[dict[str, Any]]:
-        rows = json.loads((self.place / "results" / "smoke" / name / "numbers.json").read_bytes())
+        rows = json.loads((self.place / "results" / "smoke" / name / "numbers.json").read_bytes())["rows"]
         return [{**row, "seconds": 0} for row in rows]
 
 

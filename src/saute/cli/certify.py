@@ -77,7 +77,7 @@ def certify(options: Certify) -> None:
         rows, note = _comparison(tested, options.confidence), _note(options.confidence)
         print(columns(rows), note, sep="\n\n")
         if options.out is not None:
-            table = markdown([list(map(escaped, row)) for row in rows])
+            table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])
             with writing(options.out):
                 _write_comparison(options.out, tested, budget, f"{table}\n\n{note}")
             print(f"\nwrote {options.out / 'comparison.md'}")
