@@ -19,6 +19,7 @@ from saute.runs.folder import begun
 
 COMMAND = [sys.executable, "-c", "import sys; from saute_command import main; sys.exit(main())"]
 QUICK = ["--seeds", "2", "--settings.hidden", "8", "--settings.steps-per-epoch", "400", "--settings.value-iterations", "2"]
+FALSE = "a false promise"
 
 
 class Stopped(NamedTuple):
@@ -55,13 +56,13 @@ def fault(end: Stopped) -> str | None:
     if "Traceback" in end.said:
         return "a traceback"
     if end.begun != ("saute resume" in end.said):
-        return "a false promise" if not end.begun else "does not say how to go on"
+        return FALSE if not end.begun else "does not say how to go on"
     return None if end.left == end.begun else "left a folder that has nothing in it to go on with"
 
 
 def main(count: int, seconds: float = 10.0, seed: int = 0) -> int:
     """So many interrupts: half of the paper's training, half of one with epochs of milliseconds; every fourth comes twice."""
-    moments, faults = random.Random(seed), 0
+    moments, faults = random.Random(seed), list[str]()
     for i in range(count):
         with tempfile.TemporaryDirectory() as place:
             out = pathlib.Path(place, "run")
@@ -70,11 +71,12 @@ def main(count: int, seconds: float = 10.0, seed: int = 0) -> int:
             begin = time.monotonic()
             end = stopped(process, out, times=2 if i % 4 == 3 else 1)
             wrong = fault(end)
-            faults += wrong is not None
+            faults += [wrong] if wrong else []
             took = time.monotonic() - begin
             print(f"{moment:5.2f} s: {wrong or 'fine'} after {took:.1f} s: {end.said.strip()[-100:]}", flush=True)
-    print(f"{faults} faults in {count} interrupts")
-    return int(faults > 0)
+    crashes, false = sum("exit code" in one for one in faults), faults.count(FALSE)
+    print(f"{count} interrupts: {crashes} crashes, {false} false promises, {len(faults) - crashes - false} other faults")
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import pytest
 from interrupts import QUICK, fault, stopped, training
 
 from saute.cli.main import main
+from saute.core.stopping import last_words
+from saute.runs import loop
 from saute.runs.checkpoint import load, newest
 
 
@@ -77,6 +79,45 @@ with guarded():
     assert process.stdout.readline() == "ready\n"
     os.kill(process.pid, signal.SIGINT)
     assert "stopped" in process.communicate(timeout=50)[1] and process.returncode == 130
+
+
+def test_an_interrupt_is_raised_only_where_it_can_be(tmp_path: pathlib.Path) -> None:
+    """Neither within an import, which would fail with another error, nor in a garbage collection, which would print it."""
+    (tmp_path / "half.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT); done = True")
+    awkward = """
+import gc, os, signal, sys, time
+from saute.core.stopping import guarded, leave
+with guarded():
+    try:
+        gc.callbacks.append(lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        gc.collect()
+        gc.callbacks.clear()
+        import half
+        print(half.done, flush=True)
+        time.sleep(60)
+    finally:
+        leave()
+"""
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ended = subprocess.run(
+        [sys.executable, "-c", awkward], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "True\n", "stopped\n")
+
+
+def test_a_start_that_does_not_listen_leaves_no_folder(tmp_path: pathlib.Path, capsys, monkeypatch) -> None:
+    """The process then leaves from within, after the last words."""
+    run, said = tmp_path / "run", []
+
+    def deaf(*_: object) -> None:
+        said.append((run / "config.json").exists())
+        said.append(last_words())
+        said.append(run.exists())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_epoch", deaf)
+    assert main(["train", "pendulum", *QUICK, "--out", str(run)]) == 130
+    assert said == [True, "stopped before the first epoch was saved; there is nothing to continue", False]
 
 
 def test_a_failed_start_leaves_no_folder_and_blocks_no_other(tmp_path: pathlib.Path, capsys) -> None:

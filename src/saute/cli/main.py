@@ -15,7 +15,7 @@ import gymnasium as gym
 import saute
 from saute.core.errors import UserError
 from saute.core.names import nearest
-from saute.core.stopping import guarded, last_words, leave, stopped_by
+from saute.core.stopping import last_words, obedient, stopped_by
 from saute.core.tables import columns
 from saute.core.text import shown
 
@@ -54,13 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for what the user can put right, or 128 and the signal that stopped it."""
     if arguments is not None:
         return _main(list(arguments))
-    with guarded():
-        try:
-            return _main(sys.argv[1:])
-        finally:
-            # Whatever the signal has become on its way, such as an import that failed.
-            if stopped_by():
-                leave()
+    return obedient(lambda: _main(sys.argv[1:]))
 
 
 def _main(words: list[str]) -> int:

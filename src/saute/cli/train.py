@@ -15,7 +15,7 @@ from saute.core.stopping import parting
 from saute.runs.build import configured
 from saute.runs.checkpoint import CheckpointError
 from saute.runs.config import Config, Experiment, completed
-from saute.runs.folder import TrainingError, begun, inherited, read_config, source_of
+from saute.runs.folder import TrainingError, begun, discard_start, inherited, read_config, source_of
 from saute.runs.loop import run
 from saute.runs.presets import changed
 from saute.runs.source import refuse_modules
@@ -140,8 +140,9 @@ def resume(options: Resume) -> None:
 
 
 def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...], init: pathlib.Path | None = None) -> None:
+    fresh = not (out / "config.json").exists()
     try:
-        with parting(lambda: _parting(out)):
+        with parting(lambda: _parting(out, fresh)):
             out.mkdir(parents=True, exist_ok=True)
             run(config, out, logs, init)
     except (TrainingError, CheckpointError, ValueError) as problem:
@@ -152,9 +153,10 @@ def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...], init: pathlib
         _tidy(out)
 
 
-def _parting(out: pathlib.Path) -> str:
-    """What can be done with a run that was stopped."""
-    _tidy(out)
+def _parting(out: pathlib.Path, fresh: bool) -> str:
+    """What can be done with a run that was stopped; a new folder with nothing to go on from goes."""
+    if fresh:
+        discard_start(out)
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
     return f"stopped; continue with saute resume {out}, or test it as it is with saute evaluate {out}"

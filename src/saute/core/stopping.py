@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
-__all__ = ["guarded", "last_words", "leave", "parting", "send", "stopped_by", "whole"]
+__all__ = ["guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 PATIENCE = 10.0
 """Seconds that a computation which cannot be interrupted has; epochs that are longer are saved one by one anyway."""
+AGAIN = 0.25
+"""Seconds after which a signal is repeated that nobody has obeyed yet."""
 CURSOR = "\x1b[?25h"
 """Shows the cursor that a progress bar has hidden."""
 
@@ -30,6 +33,8 @@ class _Told:
 
     signal = 0
     held = 0
+    body: CodeType | None = None
+    """The function outside of which nothing needs to be stopped any more."""
     words: list[Callable[[], str]] = []
 
 
@@ -82,15 +87,29 @@ def guarded() -> Iterator[None]:
     theirs.setblocking(False)
     waking = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_insist, args=(ours,), daemon=True).start()
+    complaining, sys.unraisablehook = sys.unraisablehook, _without_interrupts(sys.unraisablehook)
     for one in before:
         signal.signal(one, _obey)
     try:
         yield
     finally:
+        sys.unraisablehook = complaining
         for one, handler in before.items():
             signal.signal(one, handler)
         signal.set_wakeup_fd(waking)
         theirs.close()
+
+
+def obedient(function: Callable[[], int]) -> int:
+    """What the function gives, or the end of the process if it was stopped, whatever the signal became on its way."""
+    with guarded():
+        _Told.body = function.__code__
+        try:
+            return function()
+        finally:
+            if stopped_by():
+                leave()
+            _Told.body = None
 
 
 def leave() -> None:
@@ -114,8 +133,29 @@ def send(number: int) -> None:
 
 def _obey(number: int, frame: FrameType | None) -> None:
     _Told.signal = _Told.signal or number
-    if not _Told.held:
+    if not _Told.held and _can_be_raised(frame):
         raise KeyboardInterrupt
+
+
+def _can_be_raised(frame: FrameType | None) -> bool:
+    """Whether somebody waits for it, and no module is being imported, which would stay half made and fail in another way."""
+    body, found = _Told.body, _Told.body is None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return False
+        found = found or frame.f_code is body
+        frame = frame.f_back
+    return found
+
+
+def _without_interrupts(complain: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Nothing is said of an interrupt that came where it cannot be raised, such as in a garbage collection: it comes again."""
+
+    def quietly(problem: Any) -> None:
+        if not (stopped_by() and isinstance(problem.exc_value, KeyboardInterrupt)):
+            complain(problem)
+
+    return quietly
 
 
 def _insist(ours: socket.socket) -> None:
@@ -125,7 +165,7 @@ def _insist(ours: socket.socket) -> None:
     if told:
         _Told.signal, begin = _Told.signal or told[0], time.monotonic()
         while _Told.held or time.monotonic() - begin < PATIENCE:
-            time.sleep(1.0)
+            time.sleep(AGAIN)
             if not _Told.held:
                 send(told[0])
         leave()

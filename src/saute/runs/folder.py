@@ -29,6 +29,7 @@ from saute.core.files import (
     write_atomically,
     write_sealed,
 )
+from saute.core.stopping import whole
 from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
 from saute.runs.policy import finite, save_policies
@@ -40,6 +41,7 @@ __all__ = [
     "Metrics",
     "TrainingError",
     "begun",
+    "discard_start",
     "inherited",
     "names_of",
     "opened",
@@ -237,13 +239,21 @@ def opened(
     try:
         yield Folder(path, config, description, shown)
     finally:
-        if fresh and not begun(path) and _identity(path) == mine:
-            for name in OWN:
-                (path / name).unlink(missing_ok=True)
-            for folder in (path / "checkpoints", path):
-                with contextlib.suppress(OSError):  # there is something else in it
-                    folder.rmdir()
-        lock.release()
+        with whole():
+            if fresh and _identity(path) == mine:
+                discard_start(path)
+            lock.release()
+
+
+def discard_start(run: pathlib.Path) -> None:
+    """Remove what a training has written into its new folder, if it came to no checkpoint."""
+    if begun(run):
+        return
+    for name in OWN:
+        (run / name).unlink(missing_ok=True)
+    for folder in (run / "checkpoints", run):
+        with contextlib.suppress(OSError):  # there is something else in it, or it was never made
+            folder.rmdir()
 
 
 def begun(run: pathlib.Path) -> bool:
