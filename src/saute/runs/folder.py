@@ -223,8 +223,8 @@ def opened(
         yield None
         return
     path = pathlib.Path(out)
-    fresh = not (path / "config.json").exists()
     try:
+        fresh = not (path / "config.json").exists()
         folder_in(path, "checkpoints")
         refuse_link(path / ".lock")
         lock = filelock.FileLock(path / ".lock", timeout=0)

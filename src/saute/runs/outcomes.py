@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from saute.core.errors import UserError
-from saute.core.files import CheckpointError, folder_in, write_atomically
+from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.tables import columns
 from saute.envs import task_named
@@ -119,6 +119,7 @@ class Evaluation(NamedTuple):
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
     """The numbers of every episode, as episodes/seed-0.npz and so on."""
     place = folder_in(folder, "episodes")
+    sweep(place)
     for i, outcome in enumerate(outcomes):
         content = io.BytesIO()
         np.savez(content, **{name: column for name, column in outcome._asdict().items() if column is not None})
