@@ -99,11 +99,11 @@ class Folder:
             seeds = list(restore(template, arrays, self.path))
         lines = list(map(_as_line, range(len(kept)), kept))
         content = "".join(lines).encode()
-        self.refuse_replaced()
-        write_atomically(self._lines, content)
-        self._written, self._end = len(kept), len(content)
-        write_sealed(self.path / "config.json", self.config.as_json())
-        write_sealed(self.path / "versions.json", versions())
+        with self._writing():
+            write_atomically(self._lines, content)
+            self._written, self._end = len(kept), len(content)
+            write_sealed(self.path / "config.json", self.config.as_json())
+            write_sealed(self.path / "versions.json", versions())
         return seeds, kept
 
     def _numbers(self, stored: np.ndarray | None, meta: Mapping[str, Any]) -> list[list[Metrics]]:
@@ -127,10 +127,9 @@ class Folder:
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
         """Write the numbers that are not written yet and, if the last checkpoint is older than so many seconds, another one."""
-        self.refuse_replaced()
         content = "".join(map(_as_line, range(self._written, len(metrics)), metrics[self._written :])).encode()
         # Over what an interruption may have left half written.
-        with open(self._lines, "r+b") as file:
+        with self._writing(), open(self._lines, "r+b") as file:
             file.seek(self._end)
             file.truncate()
             file.write(content)
@@ -146,25 +145,28 @@ class Folder:
         place, epoch, names = self.path / "checkpoints", len(metrics), list(metrics[0][0])
         numbers = np.array([[[seed[name] for name in names] for seed in one] for one in metrics], np.float64)
         meta = {"epoch": epoch, "names": names, "config": self.config.digest}
-        try:
+        with self._writing():
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
-            self.save_policies(list(map(self._shown, seeds)), epoch)
-        except OSError as problem:
-            raise TrainingError(
-                f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
-            ) from None
+        self.save_policies(list(map(self._shown, seeds)), epoch)
         for old in numbered(place)[:-2]:
             old.unlink()
 
     def save_policies(self, policies: list[Any], epochs: int) -> None:
         """Save the policies that so many epochs came to."""
-        self.refuse_replaced()
-        save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
+        with self._writing():
+            save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
 
-    def refuse_replaced(self) -> None:
-        """Refuse to write if the folder was removed, or begun anew by another process, since it was opened."""
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What is written inside is, unless the folder was removed or begun anew by another process, or the disk is full."""
         if _identity(self.path) != self._identity:
             raise TrainingError(f"{self.path} was removed or begun anew while this process trained in it; nothing is written")
+        try:
+            yield
+        except OSError as problem:
+            raise TrainingError(
+                f"cannot write to {self.path} ({problem.strerror}); what was saved before is kept, make room and continue it"
+            ) from None
 
     def _refuse_another(self) -> None:
         """What was trained with other numbers is not continued."""
