@@ -171,7 +171,7 @@ class Folder:
     def _refuse_another(self) -> None:
         """What was trained with other numbers is not continued."""
         try:
-            stored = read_sealed(self.path / "config.json")
+            stored = read_sealed(self.path / "config.json", former=True)
         except FileNotFoundError:
             return  # checkpoints know their configuration themselves
         asked = self.config.as_json()
@@ -278,7 +278,7 @@ def read_config(run: pathlib.Path) -> Config:
     """The configuration of a run folder."""
     file = source_of(run) / "config.json"
     try:
-        return Config.from_json(read_sealed(file))
+        return Config.from_json(read_sealed(file, former=True))
     except FileNotFoundError:
         raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
     except CheckpointError as problem:
@@ -323,7 +323,8 @@ def _as_line(number: int, epoch: list[Metrics]) -> str:
 def _from_line(line: str, number: int, file: pathlib.Path) -> list[Metrics]:
     """The numbers of an epoch, if the line is whole and where it belongs; those of former versions have no number and seal."""
     where = f"line {number + 1} of {file}"
-    values = unsealed(parsed(line, where), where)
+    stored = parsed(line, where)
+    values = unsealed(stored, where, former=isinstance(stored, dict) and "epoch" not in stored)
     try:
         if values.get("epoch", number) != number:
             raise ValueError(f"it is of epoch {values['epoch']}, not {number}")
