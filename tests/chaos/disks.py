@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Iterator
 
 from chaos.faults import Half, content, different, forked, light, struck
-
 from saute.core.errors import UserError
 from saute.core.files import CheckpointError
 from saute.runs.checkpoint import newest

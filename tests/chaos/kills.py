@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from chaos.faults import begun, calls_of, content, different, ended, forked, killed, light
 
+from chaos.faults import begun, calls_of, content, different, ended, forked, killed, light
 from saute.core.files import write_sealed
 from saute.runs.checkpoint import load
 from saute.runs.evaluate import Outcome

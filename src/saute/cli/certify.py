@@ -113,13 +113,14 @@ def _note(confidence: float) -> str:
 def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> None:
     """The certificate for people and for machines, its pictures, and the episodes that it rests on."""
     folder.mkdir(parents=True, exist_ok=True)
-    keep_outcomes(folder, tested.outcomes)
+    episodes = keep_outcomes(folder, tested.outcomes)
     _draw(
         {f"seed {i}": ([one.task_return], [one.spent]) for i, one in enumerate(tested.outcomes)},
         certificate.budget,
         folder / "certificate",
     )
-    content = certificate.json(run=tested.name, provenance=origin, config=tested.config.as_json(), evaluation_seed=seed)
+    about = {"provenance": {**origin, "episodes": episodes}, "config": tested.config.as_json(), "evaluation_seed": seed}
+    content = certificate.json(run=tested.name, **about)
     write_sealed(folder / "certificate.json", json.loads(content))
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed, origin).encode())
 
