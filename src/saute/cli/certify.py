@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from saute.cli.options import shown_as
 from saute.cli.output import writing
 from saute.cli.trials import Trial, asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
-from saute.core.files import write_atomically
+from saute.core.files import write_atomically, write_sealed
 from saute.core.tables import columns, markdown
 from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
@@ -60,7 +61,7 @@ def certify(options: Certify) -> None:
         raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
-    tested = []
+    tested, origins = [], {run: provenance(run) for run in options.runs}
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere):
         with reported(one.run):
@@ -70,7 +71,7 @@ def certify(options: Certify) -> None:
         folder = options.out or place_of(one.run)
         folder = folder / one.name if options.out and len(options.runs) > 1 else folder
         with writing(folder):
-            _write(folder, one, certificate, options.seed)
+            _write(folder, one, certificate, options.seed, _unchanged(one.run, origins[one.run]))
         print(f"{one.name}\n\n{certificate.text()}\n\nwrote {folder / 'certificate.md'}\n")
         tested.append(one)
     if len(tested) > 1:
@@ -81,6 +82,13 @@ def certify(options: Certify) -> None:
             with writing(options.out):
                 _write_comparison(options.out, tested, budget, f"{table}\n\n{note}")
             print(f"\nwrote {options.out / 'comparison.md'}")
+
+
+def _unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
+    """What the episodes are about, if it is still what it was before they were played."""
+    if any(provenance(run)[name] != origin[name] for name in ("config", "policy")):
+        raise UserError(f"{run} changed while it was tested; wait until its training has ended, and certify it again")
+    return origin
 
 
 def _comparison(tested: Sequence[Trial], confidence: float) -> list[list[str]]:
@@ -102,18 +110,18 @@ def _note(confidence: float) -> str:
     )
 
 
-def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int) -> None:
+def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> None:
     """The certificate for people and for machines, its pictures, and the episodes that it rests on."""
     folder.mkdir(parents=True, exist_ok=True)
-    keep_outcomes(folder, tested.outcomes)
+    episodes = keep_outcomes(folder, tested.outcomes)
     _draw(
         {f"seed {i}": ([one.task_return], [one.spent]) for i, one in enumerate(tested.outcomes)},
         certificate.budget,
         folder / "certificate",
     )
-    origin = provenance(tested.run)
-    content = certificate.json(run=tested.name, provenance=origin, config=tested.config.as_json(), evaluation_seed=seed)
-    write_atomically(folder / "certificate.json", content.encode())
+    about = {"provenance": {**origin, "episodes": episodes}, "config": tested.config.as_json(), "evaluation_seed": seed}
+    content = certificate.json(run=tested.name, **about)
+    write_sealed(folder / "certificate.json", json.loads(content))
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed, origin).encode())
 
 

@@ -58,18 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
-    if words[0] == "--version":
-        print(f"saute {saute.__version__}")
-        return 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where a terminal has no ≤, it is spelt out
     try:
         with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
-            _run(words[0], words[1:])
+            _told(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
         if not stopped_by():
@@ -90,6 +84,16 @@ def _main(words: list[str]) -> int:
             _complain(error)
         return 2
     return 0
+
+
+def _told(words: list[str]) -> None:
+    """What was asked for: the overview, the version, or a command."""
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+    elif words[0] == "--version":
+        print(f"saute {saute.__version__}")
+    else:
+        _run(words[0], words[1:])
 
 
 class _Printed:

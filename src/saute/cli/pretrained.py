@@ -25,7 +25,7 @@ def listing() -> str:
     rows = [("name", "task", "algorithm", "seeds", "budget", "trained at", "size")]
     for name in names():
         folder = located(f"pretrained:{name}")
-        it = read_sealed(folder / "config.json")
+        it = read_sealed(folder / "config.json", former=True)
         seen = f"{it['budget']:g}" if it["lowest_budget"] is None else f"{it['lowest_budget']:g} to {it['budget']:g}"
         size = sum(file.stat().st_size for file in folder.iterdir())
         method = f"{it['method']} {it['algo']}"

@@ -91,9 +91,9 @@ def parsed(text: str, where: object) -> Any:
         raise CheckpointError(f"{where} cannot be read ({problem}); restore a copy") from None
 
 
-def read_sealed(path: pathlib.Path) -> dict[str, Any]:
-    """The entries of a JSON object that `write_sealed` wrote; an object of a former version has no seal, and is believed."""
-    return unsealed(read_json(path), path)
+def read_sealed(path: pathlib.Path, former: bool = False) -> dict[str, Any]:
+    """The entries of a JSON object that `write_sealed` wrote; those of a former version, without a seal, if they may be."""
+    return unsealed(read_json(path), path, former)
 
 
 def write_sealed(path: pathlib.Path, values: Mapping[str, Any]) -> None:
@@ -106,12 +106,12 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, SEAL: seal(values)}
 
 
-def unsealed(values: Any, where: object) -> dict[str, Any]:
-    """The entries without their seal, if it fits."""
+def unsealed(values: Any, where: object, former: bool = False) -> dict[str, Any]:
+    """The entries without their seal, if it fits; it may be missing only where a former version wrote none."""
     if not isinstance(values, dict):
         raise CheckpointError(f"{where} cannot be read (it is not an object with names); restore a copy")
     rest = {name: value for name, value in values.items() if name != SEAL}
-    if SEAL in values and values[SEAL] != seal(rest):
+    if values.get(SEAL) != seal(rest) and not (former and SEAL not in values):
         raise CheckpointError(
             f"{where} was changed or damaged after it was written (its checksum does not match); restore a copy"
         )

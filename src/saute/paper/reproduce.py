@@ -75,7 +75,7 @@ def episodes_of(row: Row, asked: int) -> int:
 def finished(run: pathlib.Path) -> bool:
     """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
     try:
-        epochs = read_sealed(run / "config.json").get("epochs")
+        epochs = read_sealed(run / "config.json", former=True).get("epochs")
         done = read_text(run / "metrics.jsonl").count("\n")
         return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
     except (OSError, CheckpointError, KeyError):

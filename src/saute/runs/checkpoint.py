@@ -60,7 +60,7 @@ def load(
     try:
         with opened(path) as (file, size):
             header, table, start = _header(path, file, size)
-            meta = unsealed(parsed(header["meta"], path), path)
+            meta = unsealed(parsed(header["meta"], path), path, former=True)
             if fits is not None:
                 fits(meta, table)
             elif size > memory() / 4:
@@ -131,7 +131,7 @@ def config_digest(values: Mapping[str, Any]) -> str:
 def digest_beside(file: pathlib.Path) -> str | None:
     """The digest of the config.json that lies beside a file, if there is one."""
     try:
-        return config_digest(read_sealed(file.parent / "config.json"))
+        return config_digest(read_sealed(file.parent / "config.json", former=True))
     except FileNotFoundError:
         return None
 

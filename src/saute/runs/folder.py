@@ -101,11 +101,11 @@ class Folder:
             seeds = list(restore(template, arrays, self.path))
         lines = list(map(_as_line, range(len(kept)), kept))
         content = "".join(lines).encode()
-        self.refuse_replaced()
-        write_atomically(self._lines, content)
-        self._written, self._end = len(kept), len(content)
-        write_sealed(self.path / "config.json", self.config.as_json())
-        write_sealed(self.path / "versions.json", versions())
+        with self._writing():
+            write_atomically(self._lines, content)
+            self._written, self._end = len(kept), len(content)
+            write_sealed(self.path / "config.json", self.config.as_json())
+            write_sealed(self.path / "versions.json", versions())
         return seeds, kept
 
     def _numbers(self, stored: np.ndarray | None, meta: Mapping[str, Any]) -> list[list[Metrics]]:
@@ -129,10 +129,9 @@ class Folder:
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
         """Write the numbers that are not written yet and, if the last checkpoint is older than so many seconds, another one."""
-        self.refuse_replaced()
         content = "".join(map(_as_line, range(self._written, len(metrics)), metrics[self._written :])).encode()
         # Over what an interruption may have left half written.
-        with open(self._lines, "r+b") as file:
+        with self._writing(), open(self._lines, "r+b") as file:
             file.seek(self._end)
             file.truncate()
             file.write(content)
@@ -148,30 +147,33 @@ class Folder:
         place, epoch, names = self.path / "checkpoints", len(metrics), list(metrics[0][0])
         numbers = np.array([[[seed[name] for name in names] for seed in one] for one in metrics], np.float64)
         meta = {"epoch": epoch, "names": names, "config": self.config.digest}
-        try:
+        with self._writing():
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
-            self.save_policies(list(map(self._shown, seeds)), epoch)
-        except OSError as problem:
-            raise TrainingError(
-                f"could not save epoch {epoch} in {place} ({problem.strerror}); earlier checkpoints are kept"
-            ) from None
+        self.save_policies(list(map(self._shown, seeds)), epoch)
         for old in numbered(place)[:-2]:
             old.unlink()
 
     def save_policies(self, policies: list[Any], epochs: int) -> None:
         """Save the policies that so many epochs came to."""
-        self.refuse_replaced()
-        save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
+        with self._writing():
+            save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
 
-    def refuse_replaced(self) -> None:
-        """Refuse to write if the folder was removed, or begun anew by another process, since it was opened."""
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What is written inside is, unless the folder was removed or begun anew by another process, or the disk is full."""
         if _identity(self.path) != self._identity:
             raise TrainingError(f"{self.path} was removed or begun anew while this process trained in it; nothing is written")
+        try:
+            yield
+        except OSError as problem:
+            raise TrainingError(
+                f"cannot write to {self.path} ({problem.strerror}); what was saved before is kept, make room and continue it"
+            ) from None
 
     def _refuse_another(self) -> None:
         """What was trained with other numbers is not continued."""
         try:
-            stored = read_sealed(self.path / "config.json")
+            stored = read_sealed(self.path / "config.json", former=True)
         except FileNotFoundError:
             return  # checkpoints know their configuration themselves
         asked = self.config.as_json()
@@ -225,8 +227,8 @@ def opened(
         yield None
         return
     path = pathlib.Path(out)
-    fresh = not (path / "config.json").exists()
     try:
+        fresh = not (path / "config.json").exists()
         folder_in(path, "checkpoints")
         refuse_link(path / ".lock")
         lock = filelock.FileLock(path / ".lock", timeout=0)
@@ -286,7 +288,7 @@ def read_config(run: pathlib.Path) -> Config:
     """The configuration of a run folder."""
     file = source_of(run) / "config.json"
     try:
-        return Config.from_json(read_sealed(file))
+        return Config.from_json(read_sealed(file, former=True))
     except FileNotFoundError:
         raise UserError(f"{run} is not a run folder (it has no config.json); train one with saute train") from None
     except CheckpointError as problem:
@@ -331,7 +333,8 @@ def _as_line(number: int, epoch: list[Metrics]) -> str:
 def _from_line(line: str, number: int, file: pathlib.Path) -> list[Metrics]:
     """The numbers of an epoch, if the line is whole and where it belongs; those of former versions have no number and seal."""
     where = f"line {number + 1} of {file}"
-    values = unsealed(parsed(line, where), where)
+    stored = parsed(line, where)
+    values = unsealed(stored, where, former=isinstance(stored, dict) and "epoch" not in stored)
     try:
         if values.get("epoch", number) != number:
             raise ValueError(f"it is of epoch {values['epoch']}, not {number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pathlib
 import sys
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from saute.core.errors import UserError
-from saute.core.files import CheckpointError, folder_in, write_atomically
+from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.tables import columns
 from saute.envs import task_named
@@ -116,13 +117,17 @@ class Evaluation(NamedTuple):
         return columns([heads(self.discount)[1:], *rows], right=range(5))
 
 
-def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> None:
-    """The numbers of every episode, as episodes/seed-0.npz and so on."""
+def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> dict[str, str]:
+    """Write the numbers of every episode, as episodes/seed-0.npz and so on, and give the SHA-256 of each file."""
     place = folder_in(folder, "episodes")
+    sweep(place)
+    digests = {}
     for i, outcome in enumerate(outcomes):
         content = io.BytesIO()
         np.savez(content, **{name: column for name, column in outcome._asdict().items() if column is not None})
         write_atomically(place / f"seed-{i}.npz", content.getvalue())
+        digests[f"seed-{i}.npz"] = hashlib.sha256(content.getvalue()).hexdigest()
+    return digests
 
 
 def _policies(run: pathlib.Path, config: Config) -> list[Policy]:

@@ -225,7 +225,10 @@ def load_policy(
 def load_policies(path: str | pathlib.Path) -> dict[int, Policy]:
     """The policies of all seeds, if they belong to the config.json beside them."""
     path = located(path)
-    file = path / "policy.safetensors" if path.is_dir() else path
+    try:
+        file = path / "policy.safetensors" if path.is_dir() else path
+    except OSError as problem:
+        raise CheckpointError(f"{path} cannot be read ({problem.strerror}); check the name") from None
 
     def fits(meta: dict[str, Any], table: Mapping[str, Any]) -> None:
         refuse_odd(_template(file, meta, table), table, file)

@@ -10,6 +10,8 @@ import platform
 from typing import Any
 
 import saute
+from saute.core.errors import UserError
+from saute.core.typed import rebuilt
 from saute.runs.checkpoint import digest_beside, load
 from saute.runs.folder import source_of
 
@@ -19,11 +21,15 @@ __all__ = ["provenance"]
 def provenance(run: pathlib.Path) -> dict[str, Any]:
     """Digests of the configuration and the policies of a run, the epoch they are of, and date, version and machine of now."""
     file = source_of(run) / "policy.safetensors"
-    _, meta = load(file)
+    try:
+        _, meta = load(file)
+        config, epochs = digest_beside(file), rebuilt(int, meta.get("epochs"), f"epochs of {file}")
+    except ValueError as problem:
+        raise UserError(f"{problem} (is the run finished? continue it with saute resume {run})") from None
     return {
-        "config": digest_beside(file),
+        "config": config,
         "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "epochs": meta["epochs"],
+        "epochs": epochs,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "saute": saute.__version__,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from saute.core.files import folder_in
+from saute.core.files import folder_in, refuse_link
 from saute.core.names import nearest
 from saute.runs.config import Config
 
@@ -152,6 +152,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
 def _wandb(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
     import wandb
 
+    refuse_link(out / "wandb")
     run = wandb.init(project="saute", name=out.name, dir=str(out), config=config)
     try:
         yield lambda epoch, metrics: run.log(_flat(metrics), step=epoch)
