@@ -77,12 +77,14 @@ def test_public_names_can_be_imported_and_completed() -> None:
         _ = saute.no_such_name
 
 
-def test_a_type_checker_knows_every_public_name() -> None:
+def test_a_type_checker_knows_every_public_name(tmp_path: Path) -> None:
     assert importlib.resources.files("saute").joinpath("py.typed").is_file()
-    code = "import saute\n" + "\n".join(f"reveal_type(saute.{name})" for name in PUBLIC) + "\nsaute.no_such_name"
-    mypy = [sys.executable, "-m", "mypy", "--config-file=", "--ignore-missing-imports", "-c", code]
-    source = {**os.environ, "MYPYPATH": str(Path(saute.__file__).parents[1])}
-    out = subprocess.run(mypy, env=source, capture_output=True, text=True).stdout
+    code = "import saute\n" + "\n".join(f"reveal_type(saute.{name})" for name in PUBLIC) + "\nsaute.no_such_name\n"
+    (tmp_path / "user.py").write_text(code)
+    source = Path(saute.__file__).parents[1]
+    words = [sys.executable, "-m", "mypy", str(tmp_path / "user.py")]  # with the settings and the cache of `make lint`
+    asked = {**os.environ, "MYPYPATH": str(source)}
+    out = subprocess.run(words, cwd=source.parent, env=asked, capture_output=True, text=True).stdout
     revealed = re.findall(r'note: Revealed type is "(.*)"', out)
     assert len(revealed) == len(PUBLIC) and "Any" not in revealed, out
     assert 'Module has no attribute "no_such_name"' in out
