@@ -148,7 +148,8 @@ class Folder:
         with self._writing():
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
         self.save_policies(list(map(self._shown, seeds)), epoch)
-        for old in numbered(place)[:-2]:
+        # Those of later epochs are not this run's, and do not make its own look old.
+        for old in [one for one in numbered(place) if int(one.stem) < epoch][:-1]:
             old.unlink()
 
     def save_policies(self, policies: list[Any], epochs: int) -> None:
