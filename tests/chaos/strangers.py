@@ -1,7 +1,7 @@
 """Run folders from strangers: what they hold is made to run code, to write elsewhere, to fool, to hang and to take memory.
 
-Each attack changes a folder, and commands are given that folder. It is survived if every command ends soon, with a word, without
-a traceback or code of the stranger's, without much memory, with the exit code that is expected, and nothing elsewhere is touched.
+Each attack changes a folder, and commands are given that folder. It is survived if every command ends soon, with a word and
+the exit code that is expected, without a traceback, code of the stranger's or much memory, and nothing elsewhere is touched.
 """
 
 from __future__ import annotations
