@@ -160,7 +160,7 @@ def test_jobs_end_together_and_say_why(tmp_path, monkeypatch, end: str) -> None:
     """A run that fails, a worker that is killed, Ctrl-C: the other workers end at once."""
     (tmp_path / "file").write_text("")
     need = Need("a figure", scaled(ARTIFACTS["pendulum-trpo"].rows[0], "paper"))
-    missing = {tmp_path / "file" / "run" if end == "fails" else tmp_path / "one": need, tmp_path / "two": need}
+    missing = {(tmp_path / "file" if end == "fails" else tmp_path) / name: need for name in ("one", "two")}
 
     def waited(sentinels: list[int]) -> list[int]:
         """Wait, as long as it takes to stop or to kill one of the workers."""

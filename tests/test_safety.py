@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import io
 import json
 import os
 import pathlib
@@ -108,7 +108,7 @@ def test_a_folder_that_was_begun_anew_is_not_written_to(tmp_path: pathlib.Path, 
 
 
 def test_tensorboard_on_a_full_disk_ends_with_a_word_and_training_goes_on(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("tensorboardX.record_writer.open_file", lambda path: builtins.open("/dev/full", "wb"))
+    monkeypatch.setattr("tensorboardX.record_writer.open_file", lambda path: io.BufferedWriter(io.FileIO("/dev/full", "wb")))
     with report.logger(("tensorboard",), tmp_path, {}) as log:
         for epoch in range(50):  # more than the queue of its own writer holds
             log(epoch, [{"cost": 1.0}])
