@@ -25,6 +25,7 @@ from toys import Scripted, sauted
 import saute
 from saute.cli import certify as certifying
 from saute.cli.main import main
+from saute.core.errors import UserError
 from saute.core.files import PART, read_sealed, replacing, write_atomically
 from saute.core.options import options
 from saute.runs import evaluate as evaluating
@@ -65,6 +66,15 @@ def test_numbers_and_names_are_on_the_disk_before_what_counts_on_them(tmp_path, 
     light(tmp_path / "run", 1)
     at = done.index("rename 000001.safetensors")
     assert "sync metrics.jsonl" in done[:at] and done[at - 1].startswith("sync .") and done[at + 1] == "sync checkpoints"
+
+
+def test_an_epoch_cannot_get_lost_between_others(tmp_path: pathlib.Path) -> None:
+    """Python sees the end of a line in a form feed too; such a line was taken for one that a kill had left half written."""
+    light(tmp_path / "run", 3)
+    file = tmp_path / "run/metrics.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\f", 1))
+    with pytest.raises(UserError, match=r"line 1 of .*metrics\.jsonl cannot be read .* or let saute resume .* restore it"):
+        read_metrics(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", [".lock", "checkpoints", "episodes"])
