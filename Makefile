@@ -4,7 +4,7 @@ STAMP := .venv/installed
 WORLDS := .venv-worlds
 PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
 
-.PHONY: setup demo test lint bench verify worlds fresh clean
+.PHONY: setup demo test lint bench verify chaos worlds fresh clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ bench: setup
 verify: setup
 	SAUTE_VERIFY=1 $(BIN)/python -m pytest $(PARITY)
 	$(BIN)/python -m pytest -m slow
+
+# Kills, torn files, full disks, power cuts, folders from strangers, damaged files, odd costs; power cuts need loop mounts, so root.
+chaos: setup
+	cd tests && ../$(BIN)/python -m chaos --out ../results/chaos.md
 
 # Brax, MuJoCo Playground and gymnax in an environment of their own, because they bring much that nothing else here needs.
 worlds: $(WORLDS)/installed

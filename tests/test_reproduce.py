@@ -6,9 +6,12 @@ import contextlib
 import dataclasses
 import io
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -150,6 +153,28 @@ def test_jobs_begin_with_the_longest() -> None:
 def test_numbers_that_are_too_small(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "all", f"--{option}", "0"]) == 2
     assert f"--{option} 0 must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", ["fails", "killed", "stopped"])
+def test_jobs_end_together_and_say_why(tmp_path, monkeypatch, end: str) -> None:
+    """A run that fails, a worker that is killed, Ctrl-C: the other workers end at once."""
+    (tmp_path / "file").write_text("")
+    need = Need("a figure", scaled(ARTIFACTS["pendulum-trpo"].rows[0], "paper"))
+    missing = {(tmp_path / "file" if end == "fails" else tmp_path) / name: need for name in ("one", "two")}
+
+    def waited(sentinels: list[int]) -> list[int]:
+        """Wait, as long as it takes to stop or to kill one of the workers."""
+        if end == "stopped":
+            raise KeyboardInterrupt
+        if end == "killed":
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        return multiprocessing.connection.wait(sentinels)
+
+    monkeypatch.setattr(reproduce, "wait", waited)
+    why = {"fails": "a figure failed: TrainingError: cannot write to", "killed": r"ended with code -9 \(was it killed"}
+    with pytest.raises(KeyboardInterrupt if end == "stopped" else reproduce.TrainingError, match=why.get(end)):
+        reproduce._train_together(missing, 2)
+    assert not multiprocessing.active_children()
 
 
 def test_workers_die_with_a_killed_parent(tmp_path) -> None:

@@ -150,7 +150,8 @@ class Folder:
         with self._writing():
             save(place / f"{epoch:06d}.safetensors", tuple(seeds), meta, **{NUMBERS: numbers})
         self.save_policies(list(map(self._shown, seeds)), epoch)
-        for old in numbered(place)[:-2]:
+        # Those of later epochs are not this run's, and do not make its own look old.
+        for old in [one for one in numbered(place) if int(one.stem) < epoch][:-1]:
             old.unlink()
 
     def save_policies(self, policies: list[Any], epochs: int) -> None:
@@ -304,8 +305,7 @@ def read_metrics(run: pathlib.Path) -> list[list[Metrics]]:
         raise UserError(f"{run} comes without the curves of its training; train it anew with saute train")
     file = run / "metrics.jsonl"
     try:
-        lines = read_text(file).splitlines(keepends=True)
-        epochs = [_from_line(line, number, file) for number, line in enumerate(lines) if line.endswith("\n")]
+        epochs = list(_epochs(file))
     except FileNotFoundError:
         epochs = []
     except CheckpointError as problem:
@@ -319,10 +319,15 @@ def _whole_lines(file: pathlib.Path) -> list[list[Metrics]]:
     """The epochs of the metrics up to the first line that is not whole; a file that is missing has none."""
     epochs: list[list[Metrics]] = []
     with contextlib.suppress(FileNotFoundError, CheckpointError):
-        for number, line in enumerate(read_text(file).splitlines(keepends=True)):
-            if line.endswith("\n"):
-                epochs.append(_from_line(line, number, file))
+        for epoch in _epochs(file):
+            epochs.append(epoch)
     return epochs
+
+
+def _epochs(file: pathlib.Path) -> Iterator[list[Metrics]]:
+    """The epochs of the metrics, one after another; what follows the last end of a line does not count."""
+    for number, line in enumerate(read_text(file).split("\n")[:-1]):
+        yield _from_line(line, number, file)
 
 
 def _as_line(number: int, epoch: list[Metrics]) -> str:
