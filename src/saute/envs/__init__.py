@@ -15,7 +15,10 @@ __all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "
 
 
 class Registered(NamedTuple):
-    """Where a task is defined, and the engines that can step it; the first one is the default."""
+    """Where a task is defined, and the engines that can step it; the first one is the default.
+
+    "python" computes the formulas that "jax" compiles in plain floats, for one environment at a time.
+    """
 
     module: str
     kind: str
@@ -23,10 +26,10 @@ class Registered(NamedTuple):
 
 
 TASKS = {
-    "pendulum": Registered("saute.envs.safe_pendulum", "Pendulum", ("jax",)),
-    "double_pendulum": Registered("saute.envs.safe_double_pendulum", "DoublePendulum", ("jax", "mujoco")),
-    "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("jax", "mujoco")),
-    "point": Registered("saute.envs.point_goal", "PointGoal", ("jax", "mujoco")),
+    "pendulum": Registered("saute.envs.safe_pendulum", "Pendulum", ("python", "jax")),
+    "double_pendulum": Registered("saute.envs.safe_double_pendulum", "DoublePendulum", ("python", "jax", "mujoco")),
+    "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("python", "jax", "mujoco")),
+    "point": Registered("saute.envs.point_goal", "PointGoal", ("python", "jax", "mujoco")),
     "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
 }
 """The tasks by name."""

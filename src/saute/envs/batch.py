@@ -15,25 +15,25 @@ from saute.core.masks import along
 from saute.core.native import Sauted
 from saute.core.protocol import Env, Step
 from saute.envs.engine import MujocoEngine
-from saute.envs.task import Action, Clocked, State, Task, TaskEnv, outcome
+from saute.envs.task import Action, Clocked, TaskEnv, outcome
 
-__all__ = ["JaxBatch", "Keyed", "MujocoBatch", "merge"]
+__all__ = ["CompiledPhysics", "JaxBatch", "Keyed", "MujocoPhysics", "TaskBatch", "merge"]
 
 RawKey = UInt[Array, " 2"]
+Generators = Sequence[np.random.Generator]
 double = functools.partial(jax.enable_x64, True)
 
 
 class Keyed(NamedTuple):
-    """The state of a batch in NumPy: one random key and one state per environment."""
+    """The state of a `JaxBatch` in NumPy: one random key and one state per environment."""
 
     keys: UInt[Any, "*batch 2"]
     state: PyTree
 
 
-def keys_of(seeds: Sequence[int]) -> UInt[np.ndarray, "batch 2"]:
-    """One random key per seed, as raw data: to pass typed keys takes several times as long as a step."""
-    with double():
-        return np.asarray(jax.vmap(lambda seed: jax.random.key_data(jax.random.key(seed)))(jnp.asarray(seeds)))
+def key_of(generator: np.random.Generator) -> UInt[np.ndarray, " 2"]:
+    """A random key from a generator, as raw data: to pass typed keys takes several times as long as a step."""
+    return np.array(divmod(int(generator.integers(2**63)), 2**32), np.uint32)
 
 
 def merge(mask: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
@@ -42,7 +42,7 @@ def merge(mask: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
 
 
 class JaxBatch:
-    """A batch of any JAX-native `Env`, one compiled call per step."""
+    """A batch of any JAX-native `Env`, one compiled call per step; it draws from JAX's keys, as training does."""
 
     def __init__(self, env: Env):
         self.env = env
@@ -50,18 +50,17 @@ class JaxBatch:
         self._step = jax.jit(jax.vmap(functools.partial(_step, env)))
         self._place = jax.jit(jax.vmap(env.start_from)) if isinstance(env, TaskEnv) else None
 
-    def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
-        """Begin episodes, each from its own seed."""
-        keys = keys_of(seeds)
+    def restart(
+        self, batch: Keyed | None, obs: np.ndarray, mask: np.ndarray, rngs: Generators, anew: np.ndarray
+    ) -> tuple[Keyed, np.ndarray]:
+        """Begin new episodes where the mask is set, and before that a new stream of random numbers where `anew` is."""
+        if batch is None:
+            batch, obs = jax.tree.map(lambda leaf: np.zeros((len(mask), *leaf.shape), leaf.dtype), self._shapes)
+        keys = batch.keys.copy()
+        for i in np.flatnonzero(anew):
+            keys[i] = key_of(rngs[i])
         with double():
-            state, obs = jax.eval_shape(jax.vmap(lambda key: self.env.reset(jax.random.wrap_key_data(key))), keys)
-        state, obs = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (state, obs))
-        return self.restart(Keyed(keys, state), obs, np.ones(len(seeds), bool))
-
-    def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
-        """Begin new episodes where the mask is set; all other environments stay as they are."""
-        with double():
-            return _on_host(self._restart(batch, obs, mask))
+            return _on_host(self._restart(Keyed(keys, batch.state), obs, mask))
 
     def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
         """Begin episodes in the given physical states where the mask is set."""
@@ -84,54 +83,101 @@ class JaxBatch:
     def close(self) -> None:
         """Nothing to release."""
 
+    @functools.cached_property
+    def _shapes(self) -> tuple[Keyed, Any]:
+        """Shapes and types of the state and of the observation of one environment."""
+        raw = jax.ShapeDtypeStruct((2,), np.uint32)
+        with double():
+            state, obs = jax.eval_shape(lambda key: self.env.reset(jax.random.wrap_key_data(key)), raw)
+        return Keyed(raw, state), obs
+
     def __reduce__(self) -> tuple[Any, ...]:
         return JaxBatch, (self.env,)
 
 
-class MujocoBatch:
-    """A batch of a task that real MuJoCo steps; starts, observations, rewards and costs are the task's own."""
+class CompiledPhysics:
+    """The formulas of a task, compiled for a batch."""
+
+    def __init__(self, env: TaskEnv):
+        self.env = env
+        self._observe = jax.jit(jax.vmap(lambda x: env.start_from(x)[1]))
+        self._step = jax.jit(jax.vmap(env.step))
+
+    def observe(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """What is observed where episodes begin in the states x; the rows outside of the mask do not matter."""
+        with double():
+            return np.array(self._observe(x))
+
+    def step(self, state: Clocked, actions: np.ndarray) -> Step:
+        with double():
+            return _on_host(self._step(state, actions))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledPhysics, (self.env,)
+
+
+class MujocoPhysics:
+    """Real MuJoCo moves and senses; observations, rewards and costs are the task's own, compiled."""
 
     def __init__(self, env: TaskEnv):
         self.env = env
         self.engine = MujocoEngine(env.task)
-        self._start = jax.jit(jax.vmap(functools.partial(_start, env.task)))
         self._observe = jax.jit(jax.vmap(env.task.observe))
         self._outcome = jax.jit(jax.vmap(functools.partial(outcome, env.task)))
 
-    def begin(self, seeds: Sequence[int]) -> tuple[Keyed, np.ndarray]:
-        n, task = len(seeds), self.env.task
-        empty = Clocked(np.zeros((n, task.state_size)), np.zeros(n, np.int32))
-        return self.restart(Keyed(keys_of(seeds), empty), np.zeros((n, task.observation_size)), np.ones(n, bool))
-
-    def restart(self, batch: Keyed, obs: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
-        with double():
-            keys, x = _on_host(self._start(batch.keys))
-        batch, fresh = self.place(Keyed(merge(mask, keys, batch.keys), batch.state), x, mask)
-        return batch, np.where(mask[:, None], fresh, obs)
-
-    def place(self, batch: Keyed, x: np.ndarray, mask: np.ndarray) -> tuple[Keyed, np.ndarray]:
-        x = np.where(mask[:, None], x, batch.state.physical)
+    def observe(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
         sensors = np.zeros((len(x), self.engine.model.nsensordata))
         sensors[mask] = self.engine.sense(x[mask], np.zeros((int(mask.sum()), self.env.task.action_size)))
         with double():
-            obs = _on_host(self._observe(x, sensors))
-        return Keyed(batch.keys, Clocked(x, np.where(mask, 0, batch.state.time))), obs
+            return np.array(self._observe(x, sensors))
 
-    def step(self, batch: Keyed, actions: np.ndarray) -> tuple[Keyed, Step]:
-        x, time = batch.state.physical, batch.state.time + 1
-        x_next, sensors = self.engine.advance(x, actions)
+    def step(self, state: Clocked, actions: np.ndarray) -> Step:
+        x_next, sensors = self.engine.advance(state.physical, actions)
         with double():
-            step = _on_host(self._outcome(x, actions, x_next, sensors, time))
-        return Keyed(batch.keys, step.state), step
-
-    def physical(self, batch: Keyed) -> np.ndarray:
-        return batch.state.physical.copy()
+            return _on_host(self._outcome(state.physical, actions, x_next, sensors, state.time + 1))
 
     def close(self) -> None:
         self.engine.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MujocoBatch, (self.env,)
+        return MujocoPhysics, (self.env,)
+
+
+class TaskBatch:
+    """A batch of one of the five tasks, whose starts come from NumPy's generators, as those of a single environment do."""
+
+    def __init__(self, physics: CompiledPhysics | MujocoPhysics):
+        self.physics = physics
+        self.env = physics.env
+
+    def restart(
+        self, batch: Clocked | None, obs: np.ndarray, mask: np.ndarray, rngs: Generators, anew: np.ndarray
+    ) -> tuple[Clocked, np.ndarray]:
+        n, task = len(mask), self.env.task
+        if batch is None:
+            batch, obs = Clocked(np.zeros((n, task.state_size)), np.zeros(n, np.int32)), np.zeros((n, task.observation_size))
+        x = batch.physical.copy()
+        for i in np.flatnonzero(mask):
+            x[i] = task.start(rngs[i])
+        batch, fresh = self.place(batch, x, mask)
+        return batch, np.where(mask[:, None], fresh, obs)
+
+    def place(self, batch: Clocked, x: np.ndarray, mask: np.ndarray) -> tuple[Clocked, np.ndarray]:
+        x = np.where(mask[:, None], x, batch.physical)
+        return Clocked(x, np.where(mask, 0, batch.time)), self.physics.observe(x, mask)
+
+    def step(self, batch: Clocked, actions: np.ndarray) -> tuple[Clocked, Step]:
+        step = self.physics.step(batch, actions)
+        return step.state, step
+
+    def physical(self, batch: Clocked) -> np.ndarray:
+        return batch.physical.copy()
+
+    def close(self) -> None:
+        self.physics.close()
 
 
 def _restart(env: Env, batch: Keyed, obs: Float[Array, " obs"], fresh: Bool[Array, ""]) -> tuple[Keyed, Float[Array, " obs"]]:
@@ -144,11 +190,6 @@ def _restart(env: Env, batch: Keyed, obs: Float[Array, " obs"], fresh: Bool[Arra
 def _step(env: Env, batch: Keyed, action: Action) -> tuple[RawKey, Step]:
     key, draw = _split(batch.keys)
     return key, env.step(batch.state, action, draw)
-
-
-def _start(task: Task, key: RawKey) -> tuple[RawKey, State]:
-    key, draw = _split(key)
-    return key, task.start(draw)
 
 
 def _on_host(tree: PyTree) -> PyTree:

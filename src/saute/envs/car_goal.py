@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
-
+from saute.envs.formula import Source, joined, vector
 from saute.envs.goal import Goal, rotation
-from saute.envs.task import State
+from saute.envs.rigid import sin_cos
+from saute.envs.task import Observation, Sensors, State
 
 __all__ = ["CarGoal"]
 
@@ -33,15 +32,14 @@ class CarGoal(Goal):
     def observation_size(self) -> int:
         return 24 + 2 * self.lidar_bins
 
-    def start(self, key: PRNGKeyArray) -> State:
-        xy, heading = self.start_pose(key)
-        zero, one = jnp.zeros_like(heading), jnp.ones_like(heading)
-        body = [xy[0], xy[1], HEIGHT * one, jnp.cos(heading / 2), zero, zero, jnp.sin(heading / 2)]
-        return jnp.stack([*body, zero, zero, one, *[zero] * 14])
+    def start(self, source: Source) -> State:
+        x, y, heading = self.start_pose(source)
+        sin, cos = sin_cos(heading / 2)
+        return vector(x, y, HEIGHT, cos, 0.0, 0.0, sin, 0.0, 0.0, 1.0, *[0.0] * 14)
 
-    def observe(self, x: State, sensors: Float[Array, " 16"]) -> Float[Array, " obs"]:
+    def observe(self, x: State, sensors: Sensors) -> Observation:
         """As `Goal.view`, with the ball's angular velocity and orientation (a 3×3 matrix) after the accelerometer."""
-        touch = jnp.concatenate([sensors[:6], rotation(sensors[6:10]).ravel()])
+        touch = joined(sensors[:6], *rotation(sensors[6:10]))
         return self.view(x[:3], rotation(x[3:7]), touch, sensors[10:13], sensors[13:16])
 
     def model(self) -> Any:

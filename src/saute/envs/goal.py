@@ -4,46 +4,77 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from saute.envs.task import Action, Scalar, State
+from saute.envs import formula
+from saute.envs.formula import (
+    Source,
+    Truth,
+    accepted,
+    arctan2,
+    clip,
+    entry,
+    hypot,
+    joined,
+    maximum,
+    minimum,
+    sqrt,
+    uniform,
+    vector,
+    where,
+    zero_like,
+)
+from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["Goal", "into", "lidar", "rotation"]
 
-Vector = Float[Array, " 3"]
+Triple = Float[Array, " 3"]
 Matrix = Float[Array, "3 3"]
+Quaternion = Float[Array, " 4"]
+if not TYPE_CHECKING:
+    Triple, Quaternion = Triple | tuple[float, float, float], Quaternion | tuple[float, float, float, float]
+    Matrix = Matrix | tuple[tuple[float, float, float], ...]
 
 
-def rotation(quaternion: Float[Array, " 4"]) -> Matrix:
+def rotation(quaternion: Quaternion) -> Matrix:
     """R with R v = q v q⁻¹, for q = (w, x, y, z) of any length but 0."""
-    w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    w, x, y, z = quaternion
+    length = sqrt(w * w + x * x + y * y + z * z)
+    w, x, y, z = w / length, x / length, y / length, z / length
+    return vector(
+        vector(1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        vector(2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        vector(2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
 
 
-def into(frame: Matrix, v: Vector) -> Vector:
+def into(frame: Matrix, v: Triple) -> Triple:
     """Rᵀ v, written out, because XLA does not fuse a batch of tiny matrix products."""
-    return jnp.stack([x * v[0] + y * v[1] + z * v[2] for x, y, z in frame.T])
+    return vector(*[frame[0][i] * v[0] + frame[1][i] * v[1] + frame[2][i] * v[2] for i in range(3)])
 
 
-def lidar(offset: Float[Array, " 2"], bins: int, reach: float) -> Float[Array, " bins"]:
+def lidar(offset: formula.Vector, bins: int, reach: float) -> formula.Vector:
     """Bin k reads s·clip(3/2 − |u − k − 1/2|, 0, 1), with u the object's angle in bins (cyclic), s = (1 − d/reach)⁺.
 
     This is the usual rule in closed form, without ⌊·⌋: the bin with the object reads s, the next one f·s, the previous one
     (1 − f)·s, where f is how far into its bin the object is; so the readings are continuous in the object's angle.
     """
-    strength = jnp.maximum(0.0, 1 - jnp.hypot(offset[0], offset[1]) / reach)
-    middles = jnp.asarray((np.arange(bins) + 0.5 + bins / 2) % bins - bins / 2, offset.dtype)
-    gaps = jnp.abs(jnp.arctan2(offset[1], offset[0]) * (bins / (2 * np.pi)) - middles)
-    return strength * jnp.clip(1.5 - jnp.minimum(gaps, bins - gaps), 0.0, 1.0)
+    strength = maximum(0.0, 1 - hypot(offset[0], offset[1]) / reach)
+    angle = arctan2(offset[1], offset[0]) * (bins / (2 * math.pi))
+
+    def reading(middle: Any) -> Any:
+        gap = abs(angle - middle)
+        return strength * clip(1.5 - minimum(gap, bins - gap), 0.0, 1.0)
+
+    middles = (np.arange(bins) + 0.5 + bins / 2) % bins - bins / 2
+    if isinstance(offset, tuple):
+        return tuple([reading(middle) for middle in middles.tolist()])
+    return reading(jnp.asarray(middles, offset.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,48 +102,45 @@ class Goal:
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = |xy − goal| − |xy' − goal|, plus 1 when the goal is reached."""
-        before, after = _distance(x[:2], self.goal), _distance(x_next[:2], self.goal)
-        return before - after + jnp.where(after <= self.goal_radius, self.goal_reward, 0.0)
+        before, after = _distance(x, self.goal), _distance(x_next, self.goal)
+        return before - after + where(after <= self.goal_radius, self.goal_reward, 0.0)
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         """l = 1 if |xy' − hazard| ≤ 0.7, else 0."""
-        return (_distance(x_next[:2], self.hazard) <= self.hazard_radius).astype(x_next.dtype)
+        return where(_distance(x_next, self.hazard) <= self.hazard_radius, 1.0, zero_like(x_next[0]))
 
-    def terminated(self, x_next: State) -> Bool[Array, ""]:
-        return _distance(x_next[:2], self.goal) <= self.goal_radius
+    def terminated(self, x_next: State) -> Truth:
+        return _distance(x_next, self.goal) <= self.goal_radius
 
-    def start_pose(self, key: PRNGKeyArray) -> tuple[Float[Array, " 2"], Scalar]:
-        """xy ~ U([−1.1, 1.1]²), far enough from hazard and goal, and heading ~ U(0, 2π).
+    def start_pose(self, source: Source) -> Triple:
+        """(x, y, heading) with xy ~ U([−1.1, 1.1]²), far enough from hazard and goal, and heading ~ U(0, 2π).
 
         Only a sixth of the square is far enough, and under `vmap` all draws wait for the unluckiest one. So we propose only
         from the cells of a grid that touch this sixth: the distribution is the same, and 93 % of the proposals are accepted.
         """
         cells, width = _start_cells(self)
-        corners = jnp.asarray(cells, float)
 
-        def propose(draw: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            cell, u, v, turn = jax.random.uniform(jax.random.fold_in(key, draw[0]), (4,))
-            corner = corners[(cell * len(cells)).astype(int)]
-            return draw[0] + 1, corner + width * jnp.stack([u, v]), 2 * jnp.pi * turn
+        def propose(source: Source) -> Triple:
+            cell, u, v, turn = uniform(source, 4)
+            x, y = entry(cells, cell * len(cells))
+            return vector(x + width * u, y + width * v, 2 * math.pi * turn)
 
-        def inadmissible(draw: tuple[Array, Array, Array]) -> Bool[Array, ""]:
-            clear = _distance(draw[1], self.hazard) >= self.hazard_keepout
-            return ~(clear & (_distance(draw[1], self.goal) >= self.goal_keepout))
+        def admissible(pose: Triple) -> Truth:
+            clear = _distance(pose, self.hazard) >= self.hazard_keepout
+            return clear & (_distance(pose, self.goal) >= self.goal_keepout)
 
-        nowhere = (jnp.zeros((), jnp.uint32), jnp.full(2, jnp.nan), jnp.zeros(()))
-        _, xy, heading = jax.lax.while_loop(inadmissible, propose, nowhere)
-        return xy, heading
+        return accepted(source, propose, admissible)
 
-    def view(
-        self, position: Vector, frame: Matrix, accelerometer: Array, gyro: Vector, velocimeter: Vector
-    ) -> Float[Array, " obs"]:
+    def view(self, position: Triple, frame: Matrix, accelerometer: Sensors, gyro: Triple, velocimeter: Triple) -> Observation:
         """Accelerometer, goal lidar, gyro, hazard lidar, magnetometer Rᵀ(0, −½, 0), velocimeter, where R is `frame`."""
 
-        def seen(place: tuple[float, float]) -> Float[Array, " bins"]:
-            offset = into(frame, jnp.asarray([*place, 0.0], position.dtype) - position)
+        def seen(place: tuple[float, float]) -> formula.Vector:
+            offset = into(frame, vector(place[0] - position[0], place[1] - position[1], -position[2]))
             return lidar(offset[:2], self.lidar_bins, self.lidar_reach)
 
-        return jnp.concatenate([accelerometer, seen(self.goal), gyro, seen(self.hazard), -0.5 * frame[1], velocimeter])
+        x, y, z = frame[1]
+        magnetometer = vector(-0.5 * x, -0.5 * y, -0.5 * z)
+        return joined(accelerometer, seen(self.goal), gyro, seen(self.hazard), magnetometer, velocimeter)
 
     def scenery(self) -> str:
         """Plane, light, goal and hazard in MuJoCo's format; goal and hazard are sites, which nothing can touch."""
@@ -140,5 +168,5 @@ def _start_cells(task: Goal, grid: int = 128) -> tuple[np.ndarray, float]:
     return edges[kept], edges[1] - edges[0]
 
 
-def _distance(xy: Float[Array, " 2"], place: tuple[float, float]) -> Scalar:
-    return jnp.hypot(xy[0] - place[0], xy[1] - place[1])
+def _distance(x: State, place: tuple[float, float]) -> Scalar:
+    return hypot(x[0] - place[0], x[1] - place[1])

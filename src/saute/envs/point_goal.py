@@ -6,12 +6,10 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
-
-from saute.envs.goal import Goal, Matrix, into
-from saute.envs.task import Action, Scalar, State
+from saute.envs.formula import Source, clip, joined, repeated, vector, zero_like
+from saute.envs.goal import Goal, Matrix, Triple, into
+from saute.envs.rigid import sin_cos
+from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["PointGoal"]
 
@@ -48,29 +46,30 @@ class PointGoal(Goal):
     def observation_size(self) -> int:
         return 12 + 2 * self.lidar_bins
 
-    def start(self, key: PRNGKeyArray) -> State:
-        xy, heading = self.start_pose(key)
-        return jnp.concatenate([xy, heading[None], jnp.zeros(3, xy.dtype)])
+    def start(self, source: Source) -> State:
+        x, y, heading = self.start_pose(source)
+        return vector(x, y, heading, 0.0, 0.0, 0.0)
 
     def advance(self, x: State, action: Action) -> State:
         """v' = v + h (M + hD)⁻¹ (force − D v), q' = q + h v', ten times: MuJoCo's Euler rule with implicit damping."""
+        h = self.timestep
 
-        def substep(_: Int[Array, ""], x: State) -> State:
-            velocity = x[3:] + self.timestep * _acceleration(x, action, self.timestep)
-            return jnp.concatenate([x[:3] + self.timestep * velocity, velocity])
+        def substep(x: State) -> State:
+            (ax, ay, spin_up), (px, py, heading, vx, vy, ω) = _acceleration(x, action, h), x
+            vx, vy, ω = vx + h * ax, vy + h * ay, ω + h * spin_up
+            return vector(px + h * vx, py + h * vy, heading + h * ω, vx, vy, ω)
 
-        return jax.lax.fori_loop(0, self.substeps, substep, x)
+        return repeated(self.substeps, substep, x)
 
-    def sense(self, x: State, action: Action) -> Float[Array, " 9"]:
+    def sense(self, x: State, action: Action) -> Sensors:
         """Accelerometer (gravity included), gyro and velocimeter, in the robot's frame."""
-        frame, zero = _frame(x[2]), jnp.zeros_like(x[2])
+        frame, zero = _frame(x[2]), zero_like(x[2])
         ax, ay, _ = _acceleration(x, action, 0.0)
-        accelerometer = into(frame, jnp.stack([ax, ay, zero + GRAVITY]))
-        velocimeter = into(frame, jnp.stack([x[3], x[4], zero]))
-        return jnp.concatenate([accelerometer, jnp.stack([zero, zero, x[5]]), velocimeter])
+        accelerometer = into(frame, vector(ax, ay, zero + GRAVITY))
+        return joined(accelerometer, vector(zero, zero, x[5]), into(frame, vector(x[3], x[4], zero)))
 
-    def observe(self, x: State, sensors: Float[Array, " 9"]) -> Float[Array, " obs"]:
-        position = jnp.stack([x[0], x[1], jnp.full_like(x[0], RADIUS)])
+    def observe(self, x: State, sensors: Sensors) -> Observation:
+        position = vector(x[0], x[1], RADIUS)
         return self.view(position, _frame(x[2]), sensors[:3], sensors[3:6], sensors[6:9])
 
     def model(self) -> Any:
@@ -109,18 +108,19 @@ class PointGoal(Goal):
 
 def _frame(heading: Scalar) -> Matrix:
     """The rotation by the heading about z."""
-    cos, sin, zero = jnp.cos(heading), jnp.sin(heading), jnp.zeros_like(heading)
-    return jnp.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1]).reshape(3, 3)
+    (sin, cos), zero = sin_cos(heading), zero_like(heading)
+    return vector(vector(cos, -sin, zero), vector(sin, cos, zero), vector(zero, zero, zero + 1.0))
 
 
-def _acceleration(x: State, action: Action, h: float) -> Float[Array, " 3"]:
+def _acceleration(x: State, action: Action, h: float) -> Triple:
     """(M + hD)⁻¹ (force − D v), solved in the robot's frame, where only sideways motion and turning are coupled."""
-    cos, sin, (vx, vy, ω) = jnp.cos(x[2]), jnp.sin(x[2]), x[3:]
+    sin, cos = sin_cos(x[2])
+    vx, vy, ω = x[3:]
     ahead, aside = cos * vx + sin * vy, cos * vy - sin * vx
-    push, turn = jnp.clip(action, -1.0, 1.0)
-    force = GEAR * jnp.clip(push, -MAX_FORCE, MAX_FORCE) - DRAG * ahead + MASS * CENTRE * ω**2
-    torque = GEAR * jnp.clip(turn - GEAR * ω, -MAX_FORCE, MAX_FORCE) - SPIN_DRAG * ω
+    push, turn = clip(action, -1.0, 1.0)
+    force = GEAR * clip(push, -MAX_FORCE, MAX_FORCE) - DRAG * ahead + MASS * CENTRE * ω**2
+    torque = GEAR * clip(turn - GEAR * ω, -MAX_FORCE, MAX_FORCE) - SPIN_DRAG * ω
     mass, lever, inertia = MASS + h * DRAG, MASS * CENTRE, INERTIA + MASS * CENTRE**2 + h * SPIN_DRAG
     spin_up = (mass * torque + lever * DRAG * aside) / (mass * inertia - lever**2)
     forwards, sidewards = force / mass, -(DRAG * aside + lever * spin_up) / mass
-    return jnp.stack([cos * forwards - sin * sidewards, sin * forwards + cos * sidewards, spin_up])
+    return vector(cos * forwards - sin * sidewards, sin * forwards + cos * sidewards, spin_up)

@@ -13,11 +13,20 @@ __all__ = ["single", "vector"]
 
 
 def single(name: str, mode: str = "train", engine: str | None = None, render_mode: str | None = None, **parameters: Any) -> Any:
-    """A task as a `gymnasium.Env`: `gym.make("saute/SafePendulum-v0", mode="test", engine="jax")`."""
-    batch = _batch(name, mode, engine, parameters)
+    """A task as a `gymnasium.Env`: `gym.make("saute/SafePendulum-v0", mode="test", engine="python")`."""
+    engines = TASKS[name].engines
+    engine = nearest(engines[0] if engine is None else engine, engines, f"engine of {name}")
+    task = make_task(name, mode, **parameters)
+    from saute.envs.plain import Formulas, PlainEnv, Simulation
+    from saute.envs.task import TaskEnv
+
+    nearest(render_mode, (None, *PlainEnv.metadata["render_modes"]), "render_mode")
+    if engine != "jax":
+        return PlainEnv((Formulas if engine == "python" else Simulation)(TaskEnv(task)), render_mode)
+    from saute.envs.batch import CompiledPhysics, TaskBatch
     from saute.envs.to_gym import GymEnv
 
-    return GymEnv(batch, nearest(render_mode, (None, *GymEnv.metadata["render_modes"]), "render_mode"))
+    return GymEnv(TaskBatch(CompiledPhysics(TaskEnv(task))), render_mode)
 
 
 def vector(
@@ -35,17 +44,12 @@ def vector(
         parameters["horizon"] = min(max_episode_steps, parameters.get("horizon", make_task(name, mode).horizon))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"unknown render_mode {render_mode!r} of a batch; Known: None, rgb_array")
-    batch = _batch(name, mode, engine, parameters)
+    engines = [known for known in TASKS[name].engines if known != "python"]
+    engine = nearest(engines[0] if engine is None else engine, engines, f"engine of many {name} environments")
+    task = make_task(name, mode, **parameters)
+    from saute.envs.batch import CompiledPhysics, MujocoPhysics, TaskBatch
+    from saute.envs.task import TaskEnv
     from saute.envs.to_gym import GymVectorEnv
 
-    return GymVectorEnv(batch, num_envs, autoreset_mode, render_mode)
-
-
-def _batch(name: str, mode: str, engine: str | None, parameters: dict[str, Any]) -> Any:
-    engines = TASKS[name].engines
-    engine = nearest(engines[0] if engine is None else engine, engines, f"engine of {name}")
-    task = make_task(name, mode, **parameters)
-    from saute.envs.batch import JaxBatch, MujocoBatch
-    from saute.envs.task import TaskEnv
-
-    return (JaxBatch if engine == "jax" else MujocoBatch)(TaskEnv(task))
+    physics = (CompiledPhysics if engine == "jax" else MujocoPhysics)(TaskEnv(task))
+    return GymVectorEnv(TaskBatch(physics), num_envs, autoreset_mode, render_mode)

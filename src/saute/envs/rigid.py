@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gymnasium
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
+from saute.envs.formula import clip, maximum, repeated, sign, where
 from saute.envs.task import Scalar
 
 __all__ = ["Body", "Real", "Scalars", "capsule", "gymnasium_spec", "limit_force", "runge_kutta", "sin_cos", "sphere"]
@@ -63,22 +63,33 @@ def limit_force(
     impedance i(δ) we have a* = k i δ + b δ̇, A = 1/`inertia`, R = `weight` (1 − i)/i; `weight` is MuJoCo's `dof_invweight0`.
     This solves MuJoCo's convex problem if no other limit is active in the same kinematic tree.
     """
-    side = jnp.sign(q)
+    if isinstance(q, float) and margin - (bound - abs(q)) <= 0:
+        return 0.0
+    side = sign(q)
     depth = margin - (bound - side * q)
-    ramp = jnp.clip(depth / IMPEDANCE_WIDTH, 0.0, 1.0)
-    ramp = jnp.where(ramp <= 0.5, 2 * ramp**2, 1 - 2 * (1 - ramp) ** 2)
+    ramp = clip(depth / IMPEDANCE_WIDTH, 0.0, 1.0)
+    ramp = where(ramp <= 0.5, 2 * ramp**2, 1 - 2 * (1 - ramp) ** 2)
     impedance = LEAST_IMPEDANCE + (MOST_IMPEDANCE - LEAST_IMPEDANCE) * ramp
     excess = STIFFNESS * impedance * depth + DAMPING * side * speed + side * free
     force = excess * impedance * inertia / (impedance + (1 - impedance) * weight * inertia)
-    return jnp.where(depth > 0, -side * jnp.maximum(force, 0.0), 0.0)
+    return where(depth > 0, -side * maximum(0.0, force), 0.0)
 
 
-def sin_cos(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """sin x and cos x to the precision of x, by their power series about the nearest multiple of π.
+Angles = Float[Array, "*shape"]
+if not TYPE_CHECKING:
+    Angles = Angles | float | tuple[float, ...]
+
+
+def sin_cos(x: Angles) -> tuple[Angles, Angles]:
+    """sin x and cos x to the precision of x; in compiled code by their power series about the nearest multiple of π.
 
     On a CPU, XLA evaluates its own sin and cos number by number, with branches, and again for every use: with them a step of
     the double pendulum takes three to four times as long.
     """
+    if isinstance(x, float):
+        return math.sin(x), math.cos(x)
+    if isinstance(x, tuple):
+        return tuple(map(math.sin, x)), tuple(map(math.cos, x))
     turns = jnp.round(x * (1 / math.pi))
     # π is split into a short part, whose product is exact, and a rest, so that the difference loses no digits.
     r = x - turns * 3.140625 - turns * (math.pi - 3.140625)
@@ -92,29 +103,20 @@ def sin_cos(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Ar
     return sign * r * sin, sign * cos
 
 
-def runge_kutta(
-    acceleration: Callable[[Scalars, Scalars], Scalars], q: Scalars, v: Scalars, timestep: float, steps: int
-) -> tuple[Scalars, Scalars]:
-    """Positions and velocities after classical fourth-order Runge–Kutta steps of q̈ = acceleration(q, q̇)."""
+def runge_kutta(slope: Callable[[Scalars], Scalars], state: Scalars, timestep: float, steps: int) -> Scalars:
+    """The state after classical fourth-order Runge–Kutta steps of d state/dt = slope(state)."""
 
-    def ahead(start: Scalars, slope: Scalars, time: float) -> Scalars:
-        return tuple(y + time * dy for y, dy in zip(start, slope, strict=True))
+    def ahead(state: Scalars, slopes: Scalars, time: float) -> Scalars:
+        return tuple([y + time * dy for y, dy in zip(state, slopes, strict=True)])
 
-    def mean(*slopes: Scalars) -> Scalars:
-        return tuple((k1 + 2 * (k2 + k3) + k4) / 6 for k1, k2, k3, k4 in zip(*slopes, strict=True))
+    def step(state: Scalars) -> Scalars:
+        k1 = slope(state)
+        k2 = slope(ahead(state, k1, timestep / 2))
+        k3 = slope(ahead(state, k2, timestep / 2))
+        k4 = slope(ahead(state, k3, timestep))
+        return ahead(state, tuple([(a + 2 * (b + c) + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True)]), timestep)
 
-    def step(_: Int[Array, ""], state: tuple[Scalars, Scalars]) -> tuple[Scalars, Scalars]:
-        q, v1 = state
-        a1 = acceleration(q, v1)
-        v2 = ahead(v1, a1, timestep / 2)
-        a2 = acceleration(ahead(q, v1, timestep / 2), v2)
-        v3 = ahead(v1, a2, timestep / 2)
-        a3 = acceleration(ahead(q, v2, timestep / 2), v3)
-        v4 = ahead(v1, a3, timestep)
-        a4 = acceleration(ahead(q, v3, timestep), v4)
-        return ahead(q, mean(v1, v2, v3, v4), timestep), ahead(v1, mean(a1, a2, a3, a4), timestep)
-
-    return jax.lax.fori_loop(0, steps, step, (q, v))
+    return repeated(steps, step, state)
 
 
 def gymnasium_spec(asset: str) -> Any:

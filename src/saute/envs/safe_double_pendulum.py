@@ -8,13 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
-
+from saute.envs.formula import Source, Truth, clip, joined, normal, sign, split, uniform, vector, zero_like
 from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos
 from saute.envs.safe_pendulum import angle_cost
-from saute.envs.task import Action, Scalar, State
+from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["DoublePendulum"]
 
@@ -55,30 +52,29 @@ class DoublePendulum:
     action_size = 1
     substeps = 5
 
-    def start(self, key: PRNGKeyArray) -> State:
+    def start(self, source: Source) -> State:
         """q ~ U(±0.1), q̇ ~ 0.1 N(0, 1), in training and in test."""
-        for_q, for_speed = jax.random.split(key)
-        q = jax.random.uniform(for_q, (3,), minval=-0.1, maxval=0.1)
-        return jnp.concatenate([q, 0.1 * jax.random.normal(for_speed, (3,))])
+        for_q, for_speed = split(source)
+        return joined(uniform(for_q, 3, -0.1, 0.1), normal(for_speed, 3, 0.1))
 
     def advance(self, x: State, action: Action) -> State:
         """Five Runge–Kutta steps of 0.01 s in the cart's position and the absolute angles of the poles."""
         force = _force(action)
 
-        def acceleration(q: Scalars, v: Scalars) -> Scalars:
-            return _forward(q, v, force)[0]
+        def slope(state: Scalars) -> Scalars:
+            return *state[3:], *_forward(state, force)[0]
 
-        (s, α, β), (u, ωα, ωβ) = runge_kutta(acceleration, *_absolute(x), TIMESTEP, self.substeps)
-        return jnp.stack([s, α, β - α, u, ωα, ωβ - ωα])
+        s, α, β, u, ωα, ωβ = runge_kutta(slope, _absolute(x), TIMESTEP, self.substeps)
+        return vector(s, α, β - α, u, ωα, ωβ - ωα)
 
-    def sense(self, x: State, action: Action) -> Float[Array, " 1"]:
+    def sense(self, x: State, action: Action) -> Sensors:
         """The size of the force with which the end of the rail pushes the cart back."""
-        return jnp.abs(_forward(*_absolute(x), _force(action))[1])[None]
+        return vector(abs(_forward(_absolute(x), _force(action))[1]))
 
-    def observe(self, x: State, sensors: Float[Array, " 1"]) -> Float[Array, " 11"]:
+    def observe(self, x: State, sensors: Sensors) -> Observation:
         """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)); of the three constraint forces f only the rail's is not 0."""
-        speed, push = jnp.clip(x[3:], -10.0, 10.0), jnp.clip(-jnp.sign(x[0]) * sensors, -10.0, 10.0)
-        return jnp.concatenate([x[:1], *sin_cos(x[1:3]), speed, push, jnp.zeros(2, x.dtype)])
+        push, zero = clip(-sign(x[0]) * sensors[0], -10.0, 10.0), zero_like(x[0])
+        return joined(x[:1], *sin_cos(x[1:3]), clip(x[3:], -10.0, 10.0), vector(push, zero, zero))
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = 1 − (0.01 x² + (y − 2)² + 0.001 θ̇₁² + 0.005 θ̇₂²) / 10 with the tip at (x, y), after the step."""
@@ -89,7 +85,7 @@ class DoublePendulum:
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         return angle_cost(x[1], self.unsafe_angle, self.unsafe_width)
 
-    def terminated(self, x_next: State) -> Bool[Array, ""]:
+    def terminated(self, x_next: State) -> Truth:
         return _tip(x_next)[1] <= self.least_height
 
     def model(self) -> Any:
@@ -106,12 +102,12 @@ def _tip(x: State) -> tuple[Scalar, Scalar]:
 
 
 def _force(action: Action) -> Scalar:
-    return GEAR * jnp.clip(action[0], -1.0, 1.0)
+    return GEAR * clip(action[0], -1.0, 1.0)
 
 
-def _absolute(x: State) -> tuple[Scalars, Scalars]:
+def _absolute(x: State) -> Scalars:
     """Position and velocity, with the upper pole's angle from upright too: then the inertias of the poles are constant."""
-    return (x[0], x[1], x[1] + x[2]), (x[3], x[4], x[4] + x[5])
+    return x[0], x[1], x[1] + x[2], x[3], x[4], x[4] + x[5]
 
 
 def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Real, Real]:
@@ -120,7 +116,7 @@ def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Re
     M = [[m, bᵀ], [b, C]] with b = (lower, upper), C = [[I₁, cross], [cross, I₂]]; per unit of the cart's acceleration the
     poles have the angular accelerations −k.
     """
-    det = LOWER_INERTIA * UPPER_INERTIA - cross**2
+    det = LOWER_INERTIA * UPPER_INERTIA - cross * cross
     kα = (UPPER_INERTIA * lower - cross * upper) / det
     kβ = (LOWER_INERTIA * upper - cross * lower) / det
     return MASS - lower * kα - upper * kβ, kα, kβ, det
@@ -130,16 +126,16 @@ RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
 """Inverse inertia of the cart with upright poles, MuJoCo's `dof_invweight0`."""
 
 
-def _forward(q: Scalars, v: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
+def _forward(state: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
     """The accelerations M(q)⁻¹(F(q, q̇) + push) for a force on the cart, and the push of the rail's ends."""
-    (s, α, β), (u, ωα, ωβ) = q, v
+    s, α, β, u, ωα, ωβ = state
     (sα, cα), (sβ, cβ) = sin_cos(α), sin_cos(β)
     cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)
     inertia, kα, kβ, det = _cart_inertia(LOWER_MOMENT * cα, UPPER_MOMENT * cβ, cross)
     drag = DAMPING * (ωβ - ωα)
-    fα = drag - DAMPING * ωα + LOWER_MOMENT * (GRAVITY * sα + DRIFT * cα) - swing * ωβ**2
-    fβ = -drag + UPPER_MOMENT * (GRAVITY * sβ + DRIFT * cβ) + swing * ωα**2
-    fs = force - DAMPING * u + MASS * DRIFT + LOWER_MOMENT * sα * ωα**2 + UPPER_MOMENT * sβ * ωβ**2
+    fα = drag - DAMPING * ωα + LOWER_MOMENT * (GRAVITY * sα + DRIFT * cα) - swing * (ωβ * ωβ)
+    fβ = -drag + UPPER_MOMENT * (GRAVITY * sβ + DRIFT * cβ) + swing * (ωα * ωα)
+    fs = force - DAMPING * u + MASS * DRIFT + LOWER_MOMENT * sα * (ωα * ωα) + UPPER_MOMENT * sβ * (ωβ * ωβ)
     free = (fs - kα * fα - kβ * fβ) / inertia
     push = limit_force(s, u, free, inertia, RAIL_WEIGHT, RAIL, MARGIN)
     a = free + push / inertia

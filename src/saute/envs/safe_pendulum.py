@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
-
+from saute.envs.formula import Source, Truth, clip, maximum, never, uniform, vector, whole
 from saute.envs.rigid import sin_cos
-from saute.envs.task import Action, Scalar, State
+from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["Pendulum", "angle_cost", "wrap_angle"]
 
 
 def wrap_angle(θ: Scalar) -> Scalar:
     """The same angle in [−π, π]."""
-    return θ - 2 * jnp.pi * jnp.round(θ / (2 * jnp.pi))
+    return θ - 2 * math.pi * whole(θ / (2 * math.pi))
 
 
 def angle_cost(θ: Scalar, centre: float, width: float) -> Scalar:
     """l = (w − |θ° − δ|) / w where that is positive, else 0; θ in radians, δ and w in degrees."""
-    return jnp.maximum(0.0, (width - jnp.abs(jnp.rad2deg(wrap_angle(θ)) - centre)) / width)
+    return maximum(0.0, (width - abs(wrap_angle(θ) * (180 / math.pi) - centre)) / width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,24 +43,22 @@ class Pendulum:
     action_size = 1
     substeps = 1
 
-    def start(self, key: PRNGKeyArray) -> State:
-        θ, speed = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
-        if self.mode == "test":
-            return jnp.stack([jnp.pi + 0.2 * θ, 0.1 * speed])
-        return jnp.stack([jnp.pi * θ, speed])
+    def start(self, source: Source) -> State:
+        θ, speed = uniform(source, 2, -1.0, 1.0)
+        return vector(math.pi + 0.2 * θ, 0.1 * speed) if self.mode == "test" else vector(math.pi * θ, speed)
 
     def advance(self, x: State, action: Action) -> State:
         """θ̇' = θ̇ + (3g/2 sin θ + 3u) dt; θ' = θ + θ̇' dt, and only then θ̇' is clipped to ±8."""
         θ, speed = x
         speed = speed + (1.5 * self.gravity * sin_cos(θ)[0] + 3.0 * _torque(action)) * self.timestep
-        return jnp.stack([θ + speed * self.timestep, jnp.clip(speed, -self.max_speed, self.max_speed)])
+        return vector(θ + speed * self.timestep, clip(speed, -self.max_speed, self.max_speed))
 
-    def sense(self, x: State, action: Action) -> Float[Array, " 0"]:
+    def sense(self, x: State, action: Action) -> Sensors:
         return x[:0]
 
-    def observe(self, x: State, sensors: Float[Array, " 0"]) -> Float[Array, " 3"]:
+    def observe(self, x: State, sensors: Sensors) -> Observation:
         sin, cos = sin_cos(x[0])
-        return jnp.stack([cos, sin, x[1]])
+        return vector(cos, sin, x[1])
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = 1 − (θ² + 0.1 θ̇² + 0.001 u²) / 17, before the step."""
@@ -72,9 +68,9 @@ class Pendulum:
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         return angle_cost(x[0], self.unsafe_angle, self.unsafe_width)
 
-    def terminated(self, x_next: State) -> jax.Array:
-        return jnp.zeros((), bool)
+    def terminated(self, x_next: State) -> Truth:
+        return never(x_next)
 
 
 def _torque(action: Action) -> Scalar:
-    return jnp.clip(2.0 * action[0], -2.0, 2.0)
+    return clip(2.0 * action[0], -2.0, 2.0)

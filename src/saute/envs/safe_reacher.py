@@ -8,12 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
-
+from saute.envs.formula import Source, Truth, clip, joined, never, sqrt, uniform, vector, where
 from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos, sphere
-from saute.envs.task import Action, Scalar, State
+from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["Reacher"]
 
@@ -57,43 +54,43 @@ class Reacher:
     action_size = 2
     substeps = 2
 
-    def start(self, key: PRNGKeyArray) -> State:
+    def start(self, source: Source) -> State:
         """q ~ U(±0.1), q̇ ~ U(±0.005) for the arm; the target rests at the goal. The same in training and in test."""
-        u = jax.random.uniform(key, (4,), minval=-1.0, maxval=1.0)
-        return jnp.stack([0.1 * u[0], 0.1 * u[1], *self.goal, 0.005 * u[2], 0.005 * u[3], 0.0, 0.0])
+        u = uniform(source, 4, -1.0, 1.0)
+        return vector(0.1 * u[0], 0.1 * u[1], *self.goal, 0.005 * u[2], 0.005 * u[3], 0.0, 0.0)
 
     def advance(self, x: State, action: Action) -> State:
         """Two Runge–Kutta steps of 0.01 s."""
-        torque = tuple(GEAR * jnp.clip(action, -1.0, 1.0))
+        torque = GEAR * clip(action[0], -1.0, 1.0), GEAR * clip(action[1], -1.0, 1.0)
 
-        def acceleration(q: Scalars, v: Scalars) -> Scalars:
-            arm = _arm_acceleration(q[:2], v[:2], torque)
-            return *arm, _target_acceleration(q[2], v[2]), _target_acceleration(q[3], v[3])
+        def slope(state: Scalars) -> Scalars:
+            _, elbow, tx, ty, *speeds = state
+            arm = _arm_acceleration(elbow, speeds[0], speeds[1], torque)
+            return *speeds, *arm, _target_acceleration(tx, speeds[2]), _target_acceleration(ty, speeds[3])
 
-        q, v = runge_kutta(acceleration, tuple(x[:4]), tuple(x[4:]), TIMESTEP, self.substeps)
-        return jnp.stack([*q, *v])
+        return vector(*runge_kutta(slope, tuple(x), TIMESTEP, self.substeps))
 
-    def sense(self, x: State, action: Action) -> Float[Array, " 0"]:
+    def sense(self, x: State, action: Action) -> Sensors:
         return x[:0]
 
-    def observe(self, x: State, sensors: Float[Array, " 0"]) -> Float[Array, " 11"]:
+    def observe(self, x: State, sensors: Sensors) -> Observation:
         """(cos q, sin q, target joints, q̇, fingertip − goal); the last entry is a height difference, always 0."""
         sin, cos = sin_cos(x[:2])
-        return jnp.concatenate([cos, sin, x[2:6], jnp.stack([*self._offset(x), 0.0])])
+        return joined(cos, sin, x[2:6], vector(*self._offset(x), 0.0))
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = −‖fingertip − goal‖ − ‖a‖², before the step."""
         dx, dy = self._offset(x)
-        return -jnp.sqrt(dx**2 + dy**2) - jnp.sum(action**2)
+        return -sqrt(dx**2 + dy**2) - (action[0] ** 2 + action[1] ** 2)
 
     def cost(self, x: State, action: Action, x_next: State) -> Scalar:
         """l = 100 − 200 d if d = ‖fingertip − centre of the hazard‖ < 0.5, else 0, after the step."""
         (across, along), (cx, cy, cz) = _fingertip(x_next), self.hazard_centre
-        distance = jnp.sqrt((across - cx) ** 2 + (along - cy) ** 2 + (HEIGHT - cz) ** 2)
-        return jnp.where(distance < self.hazard_radius, self.hazard_cost - self.hazard_slope * distance, 0.0)
+        distance = sqrt((across - cx) ** 2 + (along - cy) ** 2 + (HEIGHT - cz) ** 2)
+        return where(distance < self.hazard_radius, self.hazard_cost - self.hazard_slope * distance, 0.0)
 
-    def terminated(self, x_next: State) -> jax.Array:
-        return jnp.zeros((), bool)
+    def terminated(self, x_next: State) -> Truth:
+        return never(x_next)
 
     def model(self) -> Any:
         return gymnasium_spec("reacher.xml").compile()
@@ -120,16 +117,16 @@ ELBOW_WEIGHT = 1.0 / _elbow_inertia(1.0)[0]
 """Inverse inertia of the elbow with the arm stretched, MuJoCo's `dof_invweight0`."""
 
 
-def _arm_acceleration(q: Scalars, v: Scalars, torque: Scalars) -> Scalars:
+def _arm_acceleration(elbow: Scalar, v0: Scalar, v1: Scalar, torque: Scalars) -> Scalars:
     """q̈ = M(q)⁻¹(τ − q̇ − C(q, q̇)q̇), with the elbow kept within ±3; gravity is perpendicular to the plane."""
-    sin, cos = sin_cos(q[1])
+    sin, cos = sin_cos(elbow)
     inertia, k, shoulder = _elbow_inertia(cos)
     swing = LENGTH * LOWER_MOMENT * sin
-    f0 = torque[0] - DAMPING * v[0] + swing * v[1] * (2 * v[0] + v[1])
-    f1 = torque[1] - DAMPING * v[1] - swing * v[0] ** 2
+    f0 = torque[0] - DAMPING * v0 + swing * v1 * (2 * v0 + v1)
+    f1 = torque[1] - DAMPING * v1 - swing * (v0 * v0)
     free = (f1 - k * f0) / inertia
-    elbow = free + limit_force(q[1], v[1], free, inertia, ELBOW_WEIGHT, ELBOW_BOUND, 0.0) / inertia
-    return f0 / shoulder - k * elbow, elbow
+    bend = free + limit_force(elbow, v1, free, inertia, ELBOW_WEIGHT, ELBOW_BOUND, 0.0) / inertia
+    return f0 / shoulder - k * bend, bend
 
 
 def _target_acceleration(q: Scalar, v: Scalar) -> Scalar:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from saute.core.protocol import Step
+from saute.envs.formula import Scalar, Source, Truth, where
 
 __all__ = ["Clocked", "Modelled", "Task", "TaskEnv", "outcome"]
 
 State = Float[Array, " state"]
 Action = Float[Array, " action"]
 Sensors = Float[Array, " sensors"]
-Scalar = Float[Array, ""]
+Observation = Float[Array, " obs"]
+if not TYPE_CHECKING:  # on the host, the same formulas take floats: see `saute.envs.formula`
+    State, Action, Sensors, Observation = (kind | tuple[float, ...] for kind in (State, Action, Sensors, Observation))
 
 
 @runtime_checkable
@@ -32,11 +35,11 @@ class Task(Protocol):
     observation_size: int
     action_size: int
 
-    def start(self, key: PRNGKeyArray) -> State: ...
-    def observe(self, x: State, sensors: Sensors) -> Float[Array, " obs"]: ...
+    def start(self, source: Source) -> State: ...
+    def observe(self, x: State, sensors: Sensors) -> Observation: ...
     def reward(self, x: State, action: Action, x_next: State) -> Scalar: ...
     def cost(self, x: State, action: Action, x_next: State) -> Scalar: ...
-    def terminated(self, x_next: State) -> Bool[Array, ""]: ...
+    def terminated(self, x_next: State) -> Truth: ...
 
 
 @runtime_checkable
@@ -58,7 +61,7 @@ class Clocked(NamedTuple):
     time: Int[Any, "*batch"]
 
 
-def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""]) -> Step:
+def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors, time: Int[Array, ""] | int) -> Step:
     """All that follows from a step x → x_next of the physics; `truncated` at the horizon, unless terminated."""
     terminated = task.terminated(x_next)
     return Step(
@@ -67,7 +70,7 @@ def outcome(task: Any, x: State, action: Action, x_next: State, sensors: Sensors
         reward=task.reward(x, action, x_next),
         cost=task.cost(x, action, x_next),
         terminated=terminated,
-        truncated=(time >= task.horizon) & ~terminated,
+        truncated=where(terminated, False, time >= task.horizon),
     )
 
 

@@ -7,55 +7,42 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from saute.core.masks import along, masked
-from saute.core.native import Sauted, SauteEnv
-from saute.core.options import Options
+from saute.core.native import Sauted
 from saute.core.protocol import Env, Step
-from saute.envs.batch import JaxBatch, Keyed, MujocoBatch, merge
-from saute.envs.task import Task
+from saute.envs.batch import JaxBatch, Keyed, TaskBatch, merge
+from saute.envs.shown import Shown, checked_actions, host_spaces, options_of, physical_option, task_of
 
 __all__ = ["GymEnv", "GymVectorEnv"]
 
-Batch = JaxBatch | MujocoBatch
+Batch = JaxBatch | TaskBatch
+State = Any
+"""`Keyed` of a `JaxBatch`, `Clocked` of a `TaskBatch`."""
 
 
-class GymEnv(gym.Env):
-    """A JAX-native `Env`, or a `JaxBatch` or `MujocoBatch`, as one `gymnasium.Env` with `info["cost"]`, in float64."""
-
-    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 20}
+class GymEnv(Shown):
+    """A JAX-native `Env`, or a batch of a task, as one `gymnasium.Env` with `info["cost"]`, in float64."""
 
     def __init__(self, env: Env | Batch, render_mode: str | None = None):
         self._batch = env if isinstance(env, Batch) else JaxBatch(env)
-        self.env: Any = self._batch.env
-        self.options = options_of(self.env)
-        """How the environment was sautéed, or None if it was not."""
-        self.render_mode = render_mode
-        self.observation_space, self.action_space = host_spaces(self.env)
-        self.metadata = {**GymEnv.metadata, "saute": self.options is not None}
-        self._state: Keyed | None = None
-        self._window: Any = None
-        self.overlay: Any = None
-        """A function frame → frame, which a wrapper may set to draw something over the picture in the window."""
+        Shown.__init__(self, self._batch.env, render_mode)
+        self._state: State | None = None
+        self._obs = np.zeros(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode; `options={"state": x}` begins it in the physical state x."""
         x = physical_option(options, self.env, ())
         gym.Env.reset(self, seed=seed)
-        everyone = np.ones(1, bool)
-        if seed is not None or self._state is None:
-            self._state, obs = self._batch.begin([int(self.np_random.integers(2**63))])
-            self._obs = obs
-        else:
-            self._state, obs = self._batch.restart(self._state, self._obs, everyone)
+        everyone, anew = np.ones(1, bool), np.array([seed is not None or self._state is None])
+        self._state, self._obs = self._batch.restart(self._state, self._obs, everyone, [self.np_random], anew)
         if x is not None:
-            self._state, obs = self._batch.place(self._state, x[None], everyone)
+            self._state, self._obs = self._batch.place(self._state, x[None], everyone)
         self._show()
-        return obs[0], {key: value[0] for key, value in budgets(self._state).items()}
+        return self._obs[0].copy(), {key: value[0] for key, value in budgets(self._state).items()}
 
     def step(self, action: npt.ArrayLike) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self._state is None:
@@ -75,29 +62,8 @@ class GymEnv(gym.Env):
             raise gym.error.ResetNeeded("there is no state before reset; call env.reset() to begin an episode")
         return self._batch.physical(self._state)[0]
 
-    def render(self) -> np.ndarray | None:
-        if self.render_mode is None:
-            gym.logger.warn("render was called without render_mode; pass render_mode='rgb_array' or 'human' to gym.make")
-            return None
-        from saute.envs.render import Window, draw
-
-        frame = draw(task_of(self.env), self.state)
-        if self.render_mode == "rgb_array":
-            return frame
-        if self._window is None:
-            self._window = Window(self.metadata["render_fps"])
-        self._window.show(self.overlay(frame) if self.overlay else frame)
-        return None
-
-    def _show(self) -> None:
-        """Update the window; a wrapper with an overlay does it itself, once it knows what to draw over the picture."""
-        if self.render_mode == "human" and self.overlay is None:
-            self.render()
-
     def close(self) -> None:
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        Shown.close(self)
         self._batch.close()
 
 
@@ -123,12 +89,12 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**GymEnv.metadata, "autoreset_mode": self.autoreset_mode, "saute": self.options is not None}
+        self.metadata = {**Shown.metadata, "autoreset_mode": self.autoreset_mode, "saute": self.options is not None}
         self.single_observation_space, self.single_action_space = host_spaces(self.env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
-        self._state: Keyed | None = None
+        self._state: State | None = None
         self._obs = np.zeros(0)
         self._ended = np.zeros(self.num_envs, bool)
 
@@ -150,10 +116,10 @@ class GymVectorEnv(gym.vector.VectorEnv):
             rng if s is None or not chosen else seeding.np_random(s)[0]
             for rng, s, chosen in zip(self._rngs, seeds, mask, strict=True)
         ]
-        if self._state is None or any(s is not None for s in seeds):
-            self._state, self._obs = self._begin(mask, [self._state is None or s is not None for s in seeds])
-        else:
-            self._state, self._obs = self._batch.restart(self._state, self._obs, mask)
+        if self._state is None and not mask.all():
+            raise ValueError("the first reset must begin every environment; call envs.reset() without reset_mask")
+        anew = mask & np.array([self._state is None or s is not None for s in seeds])
+        self._state, self._obs = self._batch.restart(self._state, self._obs, mask, self._rngs, anew)
         if x is not None:
             self._state, placed = self._batch.place(self._state, x, mask)
             self._obs = np.where(mask[:, None], placed, self._obs)
@@ -180,7 +146,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
         info = masked({}, ~restarted, **{key: step.cost}, **outcomes(self._state))
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             info |= self._final(self._state, step, key)
-            self._state, self._obs = self._batch.restart(self._state, step.obs, self._ended)
+            self._state, self._obs = self._continued(self._state, step.obs, self._ended)
         masked(info, np.ones(self.num_envs, bool), **budgets(self._state))
         return self._obs.copy(), step.reward, step.terminated, step.truncated, info
 
@@ -201,21 +167,13 @@ class GymVectorEnv(gym.vector.VectorEnv):
     def close_extras(self, **kwargs: object) -> None:
         self._batch.close()
 
-    def _begin(self, mask: np.ndarray, seeded: list[bool]) -> tuple[Keyed, np.ndarray]:
-        """Begin new random streams in the seeded environments, and episodes in all environments of the mask."""
-        anew = mask & np.array(seeded)
-        seeds = [int(rng.integers(2**63)) if new else 0 for rng, new in zip(self._rngs, anew, strict=True)]
-        fresh, first = self._batch.begin(seeds)
-        if anew.all():
-            return fresh, first
-        if self._state is None:
-            raise ValueError("the first reset must begin every environment; call envs.reset() without reset_mask")
-        state, obs = self._batch.restart(self._state, self._obs, mask & ~anew)
-        return merge(anew, (fresh, first), (state, obs))
+    def _continued(self, state: State, obs: np.ndarray, mask: np.ndarray) -> tuple[State, np.ndarray]:
+        """The next episodes where the mask is set."""
+        return self._batch.restart(state, obs, mask, self._rngs, np.zeros(self.num_envs, bool))
 
-    def _restarted(self, before: Keyed, step: Step, mask: np.ndarray) -> tuple[Keyed, Step]:
+    def _restarted(self, before: State, step: Step, mask: np.ndarray) -> tuple[State, Step]:
         """Where an episode has ended, ignore the action and begin the next episode."""
-        state, obs = self._batch.restart(merge(mask, before, self._state), step.obs, mask)
+        state, obs = self._continued(merge(mask, before, self._state), step.obs, mask)
         return state, Step(
             state=None,
             obs=obs,
@@ -225,7 +183,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
             truncated=step.truncated & ~mask,
         )
 
-    def _final(self, state: Keyed, step: Step, key: str) -> dict[str, Any]:
+    def _final(self, state: State, step: Step, key: str) -> dict[str, Any]:
         """The last observation and cost of the episodes that ended, in Gymnasium's format."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(self._ended):
@@ -235,68 +193,21 @@ class GymVectorEnv(gym.vector.VectorEnv):
         return {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended.copy()}
 
 
-def task_of(env: Env) -> Task:
-    """The task of an environment, sautéed or not."""
-    inner = env.env if isinstance(env, SauteEnv) else env
-    if not hasattr(inner, "task"):
-        raise ValueError(f"{type(inner).__name__} has no picture; only the five tasks can be rendered")
-    return inner.task
+def sauted(state: State) -> Sauted | None:
+    """The sautéed part of a batch's state, if it has one."""
+    return state.state if isinstance(state, Keyed) and isinstance(state.state, Sauted) else None
 
 
-def options_of(env: Env) -> Options | None:
-    """How an environment was sautéed, or None if it was not."""
-    return env.options if isinstance(env, SauteEnv) else None
-
-
-def budgets(batch: Keyed) -> dict[str, np.ndarray]:
+def budgets(state: State) -> dict[str, np.ndarray]:
     """The remaining budgets of sautéed states, under the wrappers' name."""
-    return {"remaining": batch.state.remaining.copy()} if isinstance(batch.state, Sauted) else {}
+    inner = sauted(state)
+    return {} if inner is None else {"remaining": inner.remaining.copy()}
 
 
-def outcomes(batch: Keyed) -> dict[str, np.ndarray]:
+def outcomes(state: State) -> dict[str, np.ndarray]:
     """What sautéed states tell about the last step, under the wrappers' names."""
-    state = batch.state
-    return {"task_reward": state.task_reward.copy(), "violated": state.violated.copy()} if isinstance(state, Sauted) else {}
-
-
-def host_spaces(env: Env) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """The observation space in float64, and the action space."""
-    box = env.observation_space
-    return spaces.Box(box.low.astype(np.float64), box.high.astype(np.float64), dtype=np.float64), env.action_space
-
-
-def checked_actions(actions: npt.ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
-    """The actions in float64, if they have the right shape and are finite; tasks clip them to ±1 themselves."""
-    try:
-        array = np.asarray(actions, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"action {actions!r} is not numeric; pass an array of shape {shape}") from None
-    if array.shape != shape:
-        raise ValueError(f"action has shape {array.shape}, expected {shape}; see env.action_space")
-    if not np.isfinite(array).all():
-        raise ValueError(f"action {array} is not finite; check the policy for NaN before stepping")
-    return array
-
-
-def physical_option(options: dict[str, Any] | None, env: Env, batch: tuple[int, ...]) -> np.ndarray | None:
-    """The checked physical state in `options["state"]`, one row per environment."""
-    if options and "budget" in options:
-        raise ValueError('options["budget"] needs SauteWrapper or SauteVectorWrapper around the bare environment')
-    if not options or options.get("state") is None:
-        return None
-    if not hasattr(env, "task"):
-        raise ValueError(f'{type(env).__name__} cannot start from a physical state; reset it without options["state"]')
-    size = env.task.state_size
-    try:
-        x = np.asarray(options["state"], dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f'options["state"]={options["state"]!r} is not numeric; pass {size} numbers') from None
-    x = np.broadcast_to(x, (*batch, size)) if x.shape == (size,) else x
-    if x.shape != (*batch, size):
-        raise ValueError(f'options["state"] has shape {np.shape(options["state"])}, expected {(*batch, size)}')
-    if not np.isfinite(x).all():
-        raise ValueError(f'options["state"]={x} is not finite; pass {size} finite numbers')
-    return np.array(x)
+    inner = sauted(state)
+    return {} if inner is None else {"task_reward": inner.task_reward.copy(), "violated": inner.violated.copy()}
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
