@@ -73,7 +73,7 @@ def main(count: int, seconds: float = 10.0, seed: int = 0) -> int:
             wrong = fault(end)
             faults += [wrong] if wrong else []
             took = time.monotonic() - begin
-            print(f"{moment:5.2f} s: {wrong or 'fine'} after {took:.1f} s: {end.said.strip()[-100:]}", flush=True)
+            print(f"{moment:5.2f} s: {wrong or 'fine'} after {took:.1f} s: {end.said.strip()[-160:]}", flush=True)
     crashes, false = sum("exit code" in one for one in faults), faults.count(FALSE)
     print(f"{count} interrupts: {crashes} crashes, {false} false promises, {len(faults) - crashes - false} other faults")
     return int(bool(faults))

@@ -32,7 +32,7 @@ from saute.runs.checkpoint import newest
 from saute.runs.config import Config, Experiment
 from saute.runs.folder import Folder, read_metrics
 from saute.runs.loop import Run, TrainingError, train
-from saute.runs.report import describe, logger
+from saute.runs.report import logger, told
 
 SMALL = OnPolicySettings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
 SAUTED = saute.saute(Slope(), budget=3.0)
@@ -315,7 +315,7 @@ def test_numbers_that_were_not_measured_are_null_in_the_file_and_come_back_as_na
     assert all(line["violation_rate"] is None and line["cost_rate"] is not None for line in lines)
     for again, epoch in zip(read_metrics(tmp_path), run.metrics, strict=True):
         assert again[0] == pytest.approx(epoch[0], nan_ok=True)
-    assert describe(run.metrics[0]) == "no episode ended yet" and "no budget" in describe(run.metrics[1])
+    assert told(run.metrics[0]) == [("no episode ended yet",)] and told(run.metrics[1])[2][0] == "no budget"
     assert "violation rate  –" in repr(run)
 
 

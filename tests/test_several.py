@@ -31,7 +31,7 @@ from saute.runs.evaluate import Outcome, evaluate, pooled
 from saute.runs.loop import train
 from saute.runs.outcomes import rows_of
 from saute.runs.policy import BudgetedPolicy, Policy, load_policy
-from saute.runs.report import describe
+from saute.runs.report import told
 
 LIMITS = (2.0, 1.0)
 COUNTED = jnp.array([True, True, True, False])
@@ -285,16 +285,15 @@ def test_budgets_of_the_command_line_are_parted_by_constraints(monkeypatch: pyte
 def test_the_bar_shows_every_cost_beside_its_budget_in_no_more_room() -> None:
     numbers = {"cost_0": 12.3, "cost_1": 3.1, "worst_cost_0": 20.0, "worst_cost_1": 4.4, "violation_rate": 0.25}
     seed = {"episodes": 4.0, "task_return": 1.0, "violation_rate_0": 0.25, "violation_rate_1": 0.0, **numbers}
-    text = describe([seed], (30.0, 5.0))
-    assert text == "return 1.0 | cost 12.3/30 3.1/5, worst 20.0 4.4 | violated 1 of 4"
-    assert describe([seed]) == "return 1.0 | cost 12.3 3.1, worst 20.0 4.4 | violated 1 of 4"
+    assert [one[-1] for one in told([seed], (30.0, 5.0))] == ["return 1", "worst 20/30 4.4/5", "viol. 1/4"]
+    assert told([seed])[1] == ("cost 12.3 3.1, worst 20 4.4", "worst 20 4.4")
 
 
 def test_the_bar_counts_the_violations_of_all_seeds() -> None:
     """One rate is the mean of 3 episodes, one of 7, and a third seed has none yet: the mean of the rates, 67 %, is nobody's."""
     short = {"episodes": 3.0, "task_return": 1.0, "cost": 2.0, "worst_cost": 3.0, "violation_rate": float(np.float32(1 / 3))}
     none = {name: 0.0 if name == "episodes" else np.nan for name in short}
-    assert describe([short, short | {"episodes": 7.0, "violation_rate": 1.0}, none]).endswith("| violated 8 of 10")
+    assert told([short, short | {"episodes": 7.0, "violation_rate": 1.0}, none])[2][0] == "violated 8 of 10"
 
 
 # Certificates and pictures

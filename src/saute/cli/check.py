@@ -15,6 +15,7 @@ from gymnasium import spaces
 from saute.cli.environments import spec_of
 from saute.cli.options import shown_as
 from saute.core.errors import UserError
+from saute.core.progress import Meter, progress
 from saute.core.tables import columns
 from saute.runs.inspection import Episode, Inspection, costs_of, greediest, inspect, look_alikes, whole
 from saute.runs.remarks import QUANTILES, budgets_for, errors, named_costs, suggested_unsafe_reward, warnings_of
@@ -48,13 +49,14 @@ def check(options: Check) -> None:
         raise UserError(f"--episodes {options.episodes} must be at least 1, and --seconds {options.seconds:g} above 0")
     spec = spec_of(options.env)
     try:
-        seen = inspect(
-            lambda: _made(spec),
-            imported(options.cost[0]) if len(options.cost) == 1 else options.cost,
-            episodes=options.episodes,
-            seed=options.seed,
-            seconds=options.seconds,
-        )
+        with progress(Meter("", 0, f"looking, for {options.seconds:g} s at most")):
+            seen = inspect(
+                lambda: _made(spec),
+                imported(options.cost[0]) if len(options.cost) == 1 else options.cost,
+                episodes=options.episodes,
+                seed=options.seed,
+                seconds=options.seconds,
+            )
     except (ValueError, gym.error.Error) as problem:
         raise UserError(f"{options.env} cannot be looked at: {problem}") from problem
     print(json.dumps(as_json(seen), indent=2) if options.json else f"{options.env}\n\n{described(seen, options.seconds)}")

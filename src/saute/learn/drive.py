@@ -73,6 +73,8 @@ class Drive(NamedTuple):
     """Parameters of the policy of a seed."""
     each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
     """`map` over the seeds, on as many cores as that pays for."""
+    share: Callable[[], float | None] = lambda: None
+    """How much of the epoch under way is done; None where nobody can tell."""
 
 
 def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> Drive:
@@ -84,7 +86,7 @@ def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> D
     if isinstance(env, HostEnvs):
         body = _OnHost(agent, env, ledger)
         each: Any = lambda function, seeds: list(map(function, seeds))  # noqa: E731
-        return Drive(body.first, body.epoch, lambda training: agent.export(training.state), each)
+        return Drive(body.first, body.epoch, lambda training: agent.export(training.state), each, body.share)
     return _compiled(agent, env, ledger)
 
 
@@ -195,6 +197,11 @@ class _OnHost:
         # What is donated is written in place, the replay above all.
         self.begin, self.observe = (jax.jit(one, donate_argnums=0) for one in (agent.begin, self._observe))
         self.learned = jax.jit(self._learned)
+        self.made, self.most = 0, self.window.steps
+
+    def share(self) -> float:
+        """How many of the steps of the epoch under way are made."""
+        return self.made / self.most
 
     def first(self, keys: Sequence[PRNGKeyArray]) -> list[Training]:
         if len(keys) != self.envs.seeds and (self.envs.seeds > 1 or not self.window.fresh):
@@ -205,7 +212,8 @@ class _OnHost:
         return list(map(Training, states))
 
     def epoch(self, seeds: Sequence[Training], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
-        groups = enumerate(self._groups(seeds))
+        groups, self.made = enumerate(self._groups(seeds)), 0
+        self.most = self.window.steps * len(self._groups(seeds))
         return [one for i, group in groups for one in self._together(i, [seed.state for seed in seeds[group]], keys[group])]
 
     def _together(self, group: int, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
@@ -221,6 +229,7 @@ class _OnHost:
         history = []
         for stream, rows, *seen in self._steps(states, self.streams[group], drawn, self.window.steps):
             self.streams[group] = stream
+            self.made += 1
             # Whoever learns from every step has seen the rest.
             kept = rows if fills(self.agent.learn) else rows._replace(obs=None, action=None, next_obs=None, extras=None)
             history.append((kept, *seen))

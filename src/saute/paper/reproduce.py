@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from typing import Any, Literal, NamedTuple, cast
 
 from saute.core.files import CheckpointError, read_json, read_sealed, read_text, unsealed, write_sealed
+from saute.core.progress import Meter, progress
 from saute.core.stopping import guarded, leave, send
 from saute.core.typed import rebuilt
 from saute.evidence.plots import box_plot, save, training_curves
@@ -106,28 +107,33 @@ def train_missing(names: Iterable[str], scale: Scale, runs: pathlib.Path, jobs: 
     missing = {run: need for run, need in needed(names, scale, runs).items() if not finished(run)}
     if jobs == 1:
         for run, need in missing.items():
+            _announce(need)
             _train(run, need)
         return
-    _train_together(missing, jobs)
+    with progress(Meter("runs", len(missing))) as meter:
+        _train_together(missing, jobs, meter)
 
 
-def _train_together(missing: dict[pathlib.Path, Need], jobs: int) -> None:
+def _train_together(missing: dict[pathlib.Path, Need], jobs: int, meter: Meter) -> None:
     """Train runs in processes of their own; when one fails, or the user stops, the others end too and can go on later."""
     # Fresh processes, because XLA's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     waiting, running = longest_first(missing), dict[int, tuple[Any, Any, Need]]()
+    meter.begin()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 run = waiting.pop(0)
                 told, tell = context.Pipe(duplex=False)
                 process = context.Process(target=_train_quietly, args=(run, missing[run], tell))
+                _announce(missing[run])
                 process.start()
                 tell.close()
                 running[process.sentinel] = process, told, missing[run]
             for sentinel in wait(list(running)):
                 process, told, need = running.pop(cast(int, sentinel))
                 process.join()
+                meter.tell(meter.done + 1)
                 if process.exitcode:
                     raise TrainingError(f"{need.title} failed: {_reason(process, told)}; what is trained so far is kept")
     finally:
@@ -160,11 +166,11 @@ def end_with_parent() -> None:
     guarded().__enter__()  # as long as the worker lives
 
 
+def _announce(need: Need) -> None:
+    print(f"training {need.title} ({need.config.epochs} epochs of {need.config.experiment.seeds} seeds) …", flush=True)
+
+
 def _train(run: pathlib.Path, need: Need) -> None:
-    # In one piece, so that lines of several processes do not mix.
-    print(
-        f"training {need.title} ({need.config.epochs} epochs of {need.config.experiment.seeds} seeds) …\n", end="", flush=True
-    )
     begin, continued = time.monotonic(), (run / "config.json").exists()
     run_training(need.config, run)
     # A continued run took longer than we can know.
@@ -215,4 +221,5 @@ def make_theory(scale: Scale, out: pathlib.Path) -> str:
     """Solve theorem 2, and compare with it the policies of the pendulum that have been tested for figures and tables."""
     pendulum = [name for name, artifact in ARTIFACTS.items() if artifact.rows[0].experiment.env == "pendulum"]
     learned = [row for name in pendulum for row in read(out, scale, name).values()]
-    return theory(out / scale / THEORY, scale, learned)
+    with progress(Meter("", 0, "solving theorem 2")):
+        return theory(out / scale / THEORY, scale, learned)

@@ -86,12 +86,21 @@ def tested(
     episodes: int,
     seed: int = TEST_SEED,
     ledger: Options | None = None,
+    watch: Callable[[list[list[Outcome]]], object] = lambda batches: None,
 ) -> list[Outcome]:
-    """So many episodes of every seed's policy, each with starts of its own, so that all together are independent."""
+    """So many episodes of every seed's policy, each with starts of its own, so that all together are independent.
+
+    Whoever watches is told after each batch what there is so far, of every seed the outcomes of its batches.
+    """
     size = env.num_envs if isinstance(env, HostEnvs) else min(episodes, BATCH)
     test = evaluator(policy, env, size, ledger)
-    starts = [range(seed + i * episodes, seed + (i + 1) * episodes, size) for i in range(len(parameters))]
-    return [pooled([test(one, start) for start in own], episodes) for one, own in zip(parameters, starts, strict=True)]
+    batches: list[list[Outcome]] = []
+    for i, one in enumerate(parameters):
+        batches.append([])
+        for start in range(seed + i * episodes, seed + (i + 1) * episodes, size):
+            batches[-1].append(test(one, start))
+            watch(batches)
+    return [pooled(own, episodes) for own in batches]
 
 
 @dataclasses.dataclass(frozen=True)

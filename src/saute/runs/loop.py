@@ -208,6 +208,7 @@ def _trained(
     hook: Hook | None,
     advise: Advise,
     checkpoint_seconds: float = 10.0,
+    begin: Callable[[int, Callable[[], float | None]], object] = lambda done, share: None,
 ) -> Run:
     env, config = job.env, job.config
     seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
@@ -226,6 +227,7 @@ def _trained(
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
+        begin(len(session.metrics), body.share)
         with _saved(folder, session):
             for done in range(len(session.metrics), epochs):
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
@@ -262,7 +264,8 @@ def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = (), init: pat
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
     ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
-        return _trained(_Job(algorithm, env, ledger, config, selection_of(config)), out, init, report, _printed)
+        job = _Job(algorithm, env, ledger, config, selection_of(config))
+        return _trained(job, out, init, report.epoch, _printed, begin=report.begin)
 
 
 @dataclasses.dataclass

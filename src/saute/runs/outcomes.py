@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from saute.core.errors import UserError
 from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
+from saute.core.progress import Meter, progress
 from saute.core.tables import columns
 from saute.envs import task_named
 from saute.evidence.stats import upper_bound
@@ -22,6 +25,7 @@ from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
+from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
 
 __all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
@@ -95,13 +99,31 @@ def outcomes_of(
         _warn_of_unseen(run, config, budget)
     against = config.experiment.budget if budget is None else budget
     ledger = None if against is None else options(against, discount=config.experiment.discount)
+    policy, parameters = Sampled(cast(Any, net)) if sampled else net, [policy.parameters for policy in policies]
     try:
-        outcomes = tested(
-            Sampled(cast(Any, net)) if sampled else net, [policy.parameters for policy in policies], env, episodes, seed, ledger
-        )
+        with _watching(len(policies) * episodes, against if config.experiment.discount == 1.0 else None) as watch:
+            outcomes = tested(policy, parameters, env, episodes, seed, ledger, watch)
     except ValueError as problem:
         raise UserError(f"{run}: {problem}") from problem
     return (config if budget is None else changed(config, "experiment.budget", budget)), outcomes
+
+
+@contextlib.contextmanager
+def _watching(total: int, budget: Budget | None) -> Iterator[Callable[[list[list[Outcome]]], None]]:
+    """A bar for so many episodes, with what they came to so far."""
+    with progress(Meter("episodes", total, "testing")) as meter:
+
+        def watch(batches: list[list[Outcome]]) -> None:
+            means = [float(np.mean([batch.task_return.mean() for batch in own])) for own in batches]
+            so_far = pooled([batch for own in batches for batch in own])
+            done, costs = len(so_far.task_return), so_far.spent.reshape(len(so_far.task_return), -1)
+            if meter.doing:
+                meter.begin(done, step=len(batches[-1][-1].task_return))
+            violated = None if so_far.violated is None else int(so_far.violated.sum())
+            told = outcome_told(means, costs.mean(0).tolist(), costs.max(0).tolist(), violated, done, budget)
+            meter.tell(min(done, total), *told)
+
+        yield watch
 
 
 class Evaluation(NamedTuple):

@@ -11,13 +11,14 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from saute.core.files import folder_in, refuse_link
 from saute.core.names import nearest
+from saute.core.progress import Forms, Meter, progress, speed
 from saute.runs.config import Config
 
-__all__ = ["LOGGERS", "describe", "logger", "progress", "reporting", "versions"]
+__all__ = ["LOGGERS", "Report", "logger", "outcome_told", "reporting", "told", "versions"]
 
 Metrics = list[dict[str, float]]
 Log = Callable[[int, Metrics], None]
@@ -31,70 +32,70 @@ def versions() -> dict[str, Any]:
     return {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count(), **packages}
 
 
+class Report(NamedTuple):
+    """How a training tells how it goes: that it begins, and the numbers of each of its epochs."""
+
+    begin: Callable[..., None]
+    """(epochs that are done already, share of the next one that is done) → None."""
+    epoch: Log
+
+
 @contextlib.contextmanager
-def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Iterator[Log]:
+def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Iterator[Report]:
     """A bar on the terminal, and all named loggers."""
-    steps = config.settings.steps_per_epoch * config.experiment.seeds
-    with progress(config.epochs, steps, config.experiment.budget) as show, logger(logs, out, config.as_json()) as log:
+    asked, meter = config.experiment, Meter("epoch", config.epochs)
+    steps, last = config.settings.steps_per_epoch * asked.seeds, time.monotonic()
+    # Costs that are not discounted say nothing of a budget for those that are.
+    budget = asked.budget if asked.discount == 1.0 else None
+    with progress(meter), logger(logs, out, config.as_json()) as log:
 
-        def report(epoch: int, metrics: Metrics) -> None:
-            show(epoch, metrics)
-            log(epoch, metrics)
-
-        yield report
-
-
-@contextlib.contextmanager
-def progress(epochs: int, steps: int, budget: float | Sequence[float] | None = None) -> Iterator[Log]:
-    """A bar for epochs of so many steps, with what matters beside it; quiet when not on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("epoch"),
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=epochs, state="compiling …")
-        last = time.monotonic()
-
-        def report(epoch: int, metrics: Metrics) -> None:
+        def epoch(number: int, metrics: Metrics) -> None:
             nonlocal last
             last, before = time.monotonic(), last
-            speed = steps / (last - before)
-            shown = f"{speed / 1000:.0f} k steps/s" if speed >= 10_000 else f"{speed:.0f} steps/s"
-            bar.update(task, completed=epoch + 1, state=f"{shown} | {describe(metrics, budget)}")
+            meter.tell(number + 1, *told(metrics, budget), (speed(steps / (last - before)), ""))
+            log(number, metrics)
 
-        yield report
+        yield Report(meter.begin, epoch)
 
 
-def describe(metrics: Metrics, budget: float | Sequence[float] | None = None) -> str:
-    """One line for an epoch: return of each seed, then costs and violations of those in which an episode has ended.
+def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> list[Forms]:
+    """What to say of an epoch: the return over all seeds in which an episode has ended, the worst costs, all violations.
 
-    Each of several costs is beside its budget, as in "cost 12.1/30 3.2/5"; violations are counted over all seeds.
+    Each of several costs is beside its budget, as in "worst 12.1/30 3.2/5".
     """
     ended = [seed for seed in metrics if seed["episodes"] > 0]
     if not ended:
-        return "no episode ended yet"
+        return [("no episode ended yet",)]
 
     def known(name: str) -> list[float]:
         return [seed[name] for seed in ended if not math.isnan(seed[name])]
 
-    returns = " ".join(f"{seed['task_return']:.1f}" if seed["episodes"] > 0 else "–" for seed in metrics)
+    returns = known("task_return")
     costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
-    limits = [f"/{one:g}" for one in budget] if isinstance(budget, Sequence) else [""] * len(costs)
-    means = (f"{sum(known(name)) / len(known(name)):.1f}{limit}" for name, limit in zip(costs, limits, strict=True))
-    worst = (f"{max(known('worst_' + name)):.1f}" for name in costs)
-    spent = f"cost {' '.join(means)}, worst {' '.join(worst)}"
+    means = [sum(known(name)) / len(known(name)) for name in costs]
     counted = sum(seed["episodes"] for seed in ended)
     overspent = sum(seed["violation_rate"] * seed["episodes"] for seed in ended)
-    violated = "no budget" if math.isnan(overspent) else f"violated {overspent:.0f} of {counted:.0f}"
-    return f"return {returns} | {spent} | {violated}"
+    worst = [max(known(f"worst_{name}")) for name in costs]
+    return outcome_told(returns, means, worst, None if math.isnan(overspent) else round(overspent), round(counted), budget)
+
+
+def outcome_told(
+    returns: Sequence[float],
+    means: Sequence[float],
+    worst: Sequence[float],
+    violated: int | None,
+    episodes: int,
+    budget: float | Sequence[float] | None,
+) -> list[Forms]:
+    """Return (of several seeds from the least to the greatest), mean and worst costs, and violations, in three lengths."""
+    mean, span = sum(returns) / len(returns), f" ({min(returns):.4g} to {max(returns):.4g})" if len(returns) > 1 else ""
+    limits = [budget] * len(worst) if budget is None or isinstance(budget, float | int) else list(budget)
+    pairs = zip(worst, limits, strict=True)
+    paid = f"worst {' '.join(f'{most:.3g}' if limit is None else f'{most:.3g}/{limit:g}' for most, limit in pairs)}"
+    spent = f"cost {' '.join(f'{one:.3g}' for one in means)}, {paid}"
+    counted = f"violated {violated} of {episodes}"
+    broken = ("no budget", "") if violated is None else (counted, counted, f"viol. {violated}/{episodes}")
+    return [(f"return {mean:.4g}{span}", f"return {mean:.4g}", f"return {mean:.3g}"), (spent, paid), broken]
 
 
 @contextlib.contextmanager

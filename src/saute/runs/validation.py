@@ -111,4 +111,6 @@ def validated(body: Drive, selection: Selection, policy: Decider) -> Drive:
         trained = body.epoch([seed.training for seed in seeds], keys)
         return body.each(after, [(seed, *one) for seed, one in zip(seeds, trained, strict=True)])
 
-    return Drive(lambda keys: body.each(begun, body.first(keys)), epoch, lambda seed: tested(seed).policy, body.each)
+    return body._replace(
+        first=lambda keys: body.each(begun, body.first(keys)), epoch=epoch, export=lambda seed: tested(seed).policy
+    )
