@@ -247,6 +247,28 @@ def test_several_runs_are_compared_with_the_first(run, monkeypatch, capsys) -> N
     assert not (run / "certificate.json").exists(), "with --out the run folders stay as they are"
 
 
+def test_machines_get_the_numbers_of_the_tables(run, monkeypatch, capsys) -> None:
+    quickly(monkeypatch)
+    copy(run, "other", seed=5)
+    assert main(["evaluate", "run", "--episodes", "30", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["run"] == "run" and found["budget"] == 30.0 and list(found["seeds"]) == ["0", "1"]
+    assert found["all"]["episodes"] == 60 and found["all"]["task_return"]["mean"] == np.arange(1_000_000, 1_000_060).mean()
+    assert main(["certify", "run", "other", "--episodes", "30", "--out", "all", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["certificates"][0] == json.loads(pathlib.Path("all/run/certificate.json").read_text())
+    assert content["comparison"][0]["run"] == "other" and content["comparison"][0]["probability"]["value"] == 0.5
+
+
+def test_numbers_are_shown_before_they_cannot_be_written(run, monkeypatch, capsys) -> None:
+    quickly(monkeypatch)
+    pathlib.Path("taken").write_text("a file")
+    for command, shown in (("evaluate", "run      30   all"), ("certify", "episodes violated, so P(violation)")):
+        assert main([command, "run", "--episodes", "30", "--out", "taken/here"]) == 2
+        printed = capsys.readouterr()
+        assert shown in printed.out and "taken/here" in printed.err
+
+
 def test_many_episodes_are_evaluated_in_batches(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = quickly(monkeypatch)
     monkeypatch.setattr(testing, "BATCH", 3)

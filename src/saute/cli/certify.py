@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,12 +14,12 @@ from saute.cli.output import writing
 from saute.cli.trials import Trial, asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
 from saute.core.files import write_atomically, write_sealed
-from saute.core.tables import columns, markdown
+from saute.core.tables import as_json, columns, markdown, room
 from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
 from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Groups, box_plot, cost_distribution, save
-from saute.evidence.stats import difference, probability_of_improvement
+from saute.evidence.stats import Interval, difference, probability_of_improvement
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
 from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes
@@ -51,6 +51,8 @@ class Certify:
     """Where the info of that environment has its cost."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
+    json: bool = False
+    """Print the certificates as JSON instead."""
 
 
 def certify(options: Certify) -> None:
@@ -61,7 +63,8 @@ def certify(options: Certify) -> None:
         raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
     if not 0.0 < options.confidence < 1.0:
         raise UserError(f"--confidence {options.confidence} is outside (0, 1); use a share, for example 0.95")
-    tested, origins = [], {run: provenance(run) for run in options.runs}
+    tested, contents = list[Trial](), list[dict[str, Any]]()
+    origins = {run: provenance(run) for run in options.runs}
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere):
         with reported(one.run):
@@ -70,18 +73,19 @@ def certify(options: Certify) -> None:
             )
         folder = options.out or place_of(one.run)
         folder = folder / one.name if options.out and len(options.runs) > 1 else folder
+        if not options.json:
+            print(f"{one.name}\n\n{certificate.text(room())}\n")
         with writing(folder):
-            _write(folder, one, certificate, options.seed, _unchanged(one.run, origins[one.run]))
-        print(f"{one.name}\n\n{certificate.text()}\n\nwrote {folder / 'certificate.md'}\n")
+            contents.append(_write(folder, one, certificate, options.seed, _unchanged(one.run, origins[one.run])))
+        if not options.json:
+            print(f"wrote {folder / 'certificate.md'}\n")
         tested.append(one)
-    if len(tested) > 1:
-        rows, note = _comparison(tested, options.confidence), _note(options.confidence)
-        print(columns(rows), note, sep="\n\n")
-        if options.out is not None:
-            table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])
-            with writing(options.out):
-                _write_comparison(options.out, tested, budget, f"{table}\n\n{note}")
-            print(f"\nwrote {options.out / 'comparison.md'}")
+    compared = _comparison(tested, options.confidence) if len(tested) > 1 else []
+    if options.json:
+        others = [dict(zip(("run", "against", "difference", "probability"), row, strict=True)) for row in compared]
+        print(as_json({"certificates": contents, "comparison": others}))
+    if compared:
+        _compare(options, tested, budget, _rows(compared))
 
 
 def _unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
@@ -91,16 +95,34 @@ def _unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
     return origin
 
 
-def _comparison(tested: Sequence[Trial], confidence: float) -> list[list[str]]:
-    """Every run against the first one, in rows of a table."""
-    rows = [["run", "against", "difference of return, IQM", "P(better return)"]]
+def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: list[list[str]]) -> None:
+    """Show the comparison with the first run, and write it where a folder is asked for."""
+    note = _note(options.confidence)
+    if not options.json:
+        print(columns(rows, width=room()), note, sep="\n\n")
+    if options.out is None:
+        return
+    table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])
+    with writing(options.out):
+        _write_comparison(options.out, tested, budget, f"{table}\n\n{note}")
+    if not options.json:
+        print(f"\nwrote {options.out / 'comparison.md'}")
+
+
+def _comparison(tested: Sequence[Trial], confidence: float) -> list[tuple[str, str, Interval, Interval]]:
+    """Every run against the first one: difference of its return, and probability of a better one."""
     first, *others = tested
-    for one in others:
-        intervals = (
-            compare(one.returns, first.returns, confidence=confidence) for compare in (difference, probability_of_improvement)
-        )
-        rows.append([one.name, first.name, *("{:.3f} [{:.3f}, {:.3f}]".format(*interval) for interval in intervals)])
-    return rows
+
+    def against(one: Trial, compare: Callable[..., Interval]) -> Interval:
+        return compare(one.returns, first.returns, confidence=confidence)
+
+    return [(one.name, first.name, against(one, difference), against(one, probability_of_improvement)) for one in others]
+
+
+def _rows(compared: Sequence[tuple[str, str, Interval, Interval]]) -> list[list[str]]:
+    rows = [["run", "against", "difference of return, IQM", "P(better return)"]]
+    shape = "{:.3f} [{:.3f}, {:.3f}]"
+    return rows + [[run, other, *(shape.format(*interval) for interval in intervals)] for run, other, *intervals in compared]
 
 
 def _note(confidence: float) -> str:
@@ -110,7 +132,7 @@ def _note(confidence: float) -> str:
     )
 
 
-def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> None:
+def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> dict[str, Any]:
     """The certificate for people and for machines, its pictures, and the episodes that it rests on."""
     folder.mkdir(parents=True, exist_ok=True)
     episodes = keep_outcomes(folder, tested.outcomes)
@@ -120,9 +142,10 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
         folder / "certificate",
     )
     about = {"provenance": {**origin, "episodes": episodes}, "config": tested.config.as_json(), "evaluation_seed": seed}
-    content = certificate.json(run=tested.name, **about)
-    write_sealed(folder / "certificate.json", json.loads(content))
+    content: dict[str, Any] = json.loads(certificate.json(run=tested.name, **about))
+    write_sealed(folder / "certificate.json", content)
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed, origin).encode())
+    return content
 
 
 def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path) -> None:

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from saute.cli.environments import spec_of
 from saute.cli.options import shown_as
+from saute.core import tables
 from saute.core.errors import UserError
 from saute.core.progress import Meter, progress
 from saute.core.tables import columns
@@ -59,7 +60,7 @@ def check(options: Check) -> None:
             )
     except (ValueError, gym.error.Error) as problem:
         raise UserError(f"{options.env} cannot be looked at: {problem}") from problem
-    print(json.dumps(as_json(seen), indent=2) if options.json else f"{options.env}\n\n{described(seen, options.seconds)}")
+    print(tables.as_json(as_json(seen)) if options.json else f"{options.env}\n\n{described(seen, options.seconds)}")
     wrong = errors(seen)
     if wrong:
         raise UserError("; ".join(wrong))
@@ -98,7 +99,7 @@ def as_json(seen: Inspection) -> dict[str, Any]:
         "warnings": warnings_of(seen),
         "errors": errors(seen),
     }
-    return json.loads(json.dumps(values), parse_constant=lambda _: None)
+    return json.loads(tables.as_json(values))
 
 
 def _made(spec: gym.envs.registration.EnvSpec) -> gym.Env:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from saute.core.errors import UserError
 from saute.core.files import folder_in
-from saute.core.tables import columns
-from saute.runs.evaluate import TEST_SEED, pooled
+from saute.core.tables import as_json, columns, room
+from saute.runs.config import Config
+from saute.runs.evaluate import TEST_SEED, Outcome, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, outcomes_of, rows_of
+from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -41,26 +43,64 @@ class Evaluate:
     """Where the info of that environment has its cost; by default where the run's own has it."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
+    json: bool = False
+    """Print all numbers as JSON instead."""
+
+
+class Tested(NamedTuple):
+    """The episodes of a run at one budget, and the folder that they are to be kept in."""
+
+    run: pathlib.Path
+    config: Config
+    outcomes: list[Outcome]
+    place: pathlib.Path
+    inside: str = ""
+    """The folder in it that those of another budget go to."""
+
+    def named(self) -> list[tuple[str, Outcome]]:
+        """Every seed, and all of them together."""
+        return [*((str(i), one) for i, one in enumerate(self.outcomes)), ("all", pooled(self.outcomes))]
 
 
 def evaluate_runs(options: Evaluate) -> None:
-    rows, places, discount = list[list[str]](), [], 1.0
+    done = list[Tested]()
+    try:
+        done.extend(_tested(options))
+    finally:  # the numbers come first: what was tested is shown, whatever becomes of the rest
+        if done:
+            print(_numbers(done) if options.json else _table(done))
+    for one in done:
+        try:
+            keep_outcomes(folder_in(one.place, one.inside) if one.inside else one.place, one.outcomes)
+        except OSError as problem:
+            raise UserError(f"cannot write the episodes to {one.place} ({problem.strerror}); pass --out") from problem
+    if not options.json:
+        print(f"wrote every episode to {', '.join(dict.fromkeys(str(one.place) for one in done))}")
+
+
+def _tested(options: Evaluate) -> Iterator[Tested]:
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
-        places.append(str(place))
         for budget in _budgets(run, options.budget):
             config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, elsewhere, options.sampled)
-            try:
-                own = place if budget is None else folder_in(place, f"budget-{in_words(budget).replace(' ', '-')}")
-                keep_outcomes(own, outcomes)
-            except OSError as problem:
-                raise UserError(f"cannot write the episodes to {place} ({problem.strerror}); pass --out") from problem
-            for seed, outcome in [*((str(i), one) for i, one in enumerate(outcomes)), ("all", pooled(outcomes))]:
-                discount = min(discount, config.experiment.discount)
-                rows += rows_of(str(run), seed, outcome, config.experiment.budget)
-    print(columns([heads(discount), *rows], right=range(1, 6)))
-    print(f"wrote every episode to {', '.join(places)}")
+            inside = "" if budget is None else f"budget-{in_words(budget).replace(' ', '-')}"
+            yield Tested(run, config, outcomes, place, inside)
+
+
+def _table(done: Sequence[Tested]) -> str:
+    discount = min(one.config.experiment.discount for one in done)
+    named = [(one, seed, outcome) for one in done for seed, outcome in one.named()]
+    rows = [row for one, seed, outcome in named for row in rows_of(str(one.run), seed, outcome, one.config.experiment.budget)]
+    return columns([heads(discount), *rows], right=range(1, 6), width=room())
+
+
+def _numbers(done: Sequence[Tested]) -> str:
+    def of(one: Tested) -> dict[str, Any]:
+        asked, seeds = one.config.experiment, {seed: numbers_of(outcome) for seed, outcome in one.named()}
+        return {"run": one.run, "budget": asked.budget, "discount": asked.discount, "all": seeds.pop("all"), "seeds": seeds}
+
+    return as_json({"confidence": 0.95, "runs": [of(one) for one in done]})
 
 
 def _budgets(run: pathlib.Path, numbers: tuple[float, ...]) -> list[Budget | None]:

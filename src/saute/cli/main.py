@@ -35,6 +35,7 @@ COMMANDS = {
     "check": Command(
         "saute.cli.check", "Check", "check", "look at an environment: its costs, speed, a budget, an unsafe reward"
     ),
+    "envs": Command("saute.cli.envs", "Envs", "envs", "tasks that come with the package"),
     "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
     "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from saute.core.files import read_sealed
-from saute.core.tables import columns
+from saute.core.tables import as_json, columns, room
 from saute.runs.pretrained import located, names
 
 __all__ = ["Pretrained", "listing", "pretrained"]
@@ -15,19 +16,30 @@ __all__ = ["Pretrained", "listing", "pretrained"]
 class Pretrained:
     """List the trained policies that come with the package; use one as pretrained:NAME wherever a run folder is asked for."""
 
+    json: bool = False
+    """Print the list as JSON instead."""
+
 
 def pretrained(options: Pretrained) -> None:
-    print(listing())
+    print(as_json(entries()) if options.json else listing(room()))
 
 
-def listing() -> str:
-    """Name, task, algorithm, seeds, budget, range of the budgets of training, and size on disk, in columns."""
-    rows = [("name", "task", "algorithm", "seeds", "budget", "trained at", "size")]
+def entries() -> list[dict[str, Any]]:
+    """Name, task, method, algorithm, seeds, budget, range of the budgets of training, and size on disk."""
+    kept = ("method", "algo", "seeds", "budget", "lowest_budget")
+    found = []
     for name in names():
         folder = located(f"pretrained:{name}")
-        it = read_sealed(folder / "config.json", former=True)
+        it, size = read_sealed(folder / "config.json", former=True), sum(file.stat().st_size for file in folder.iterdir())
+        found.append({"name": name, "task": it["env"], **{key: it[key] for key in kept}, "bytes": size})
+    return found
+
+
+def listing(width: int | None = None) -> str:
+    """The same in columns."""
+    rows = [("name", "task", "algorithm", "seeds", "budget", "trained at", "size")]
+    for it in entries():
         seen = f"{it['budget']:g}" if it["lowest_budget"] is None else f"{it['lowest_budget']:g} to {it['budget']:g}"
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        method = f"{it['method']} {it['algo']}"
-        rows.append((name, it["env"], method, str(it["seeds"]), f"{it['budget']:g}", seen, f"{size / 1000:.0f} kB"))
-    return f"{columns(rows)}\n\nUse one as pretrained:NAME, for example saute certify pretrained:{rows[-1][0]}"
+        method, size = f"{it['method']} {it['algo']}", f"{it['bytes'] / 1000:.0f} kB"
+        rows.append((it["name"], it["task"], method, str(it["seeds"]), f"{it['budget']:g}", seen, size))
+    return f"{columns(rows, width=width)}\n\nUse one as pretrained:NAME, for example saute certify pretrained:{rows[-1][0]}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 from saute.cli.options import positional, shown_as
 from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.core.files import write_atomically
 from saute.core.names import nearest
-from saute.core.tables import columns
+from saute.core.tables import as_json, columns, room
 from saute.paper.durations import duration, expected_seconds
 from saute.paper.figures import ARTIFACTS
 from saute.paper.page import EPISODES, page, read, table, verdicts
@@ -52,11 +52,14 @@ class Reproduce:
     busy."""
     list: bool = False
     """List every figure and table: name, number of runs, time, state and content."""
+    json: bool = False
+    """Print that list as JSON."""
 
 
 def reproduce(options: Reproduce) -> None:
-    if options.list or not options.names:
-        print(_listing(options.scale, options.runs, options.out))
+    if options.list or options.json or not options.names:
+        found = _entries(options.scale, options.runs, options.out)
+        print(as_json(found) if options.json else _listing(found, options))
         return
     if options.names == ("page",):
         _write_page(options)
@@ -117,21 +120,28 @@ def _write_page(options: Reproduce) -> None:
     print(f"wrote {options.page}")
 
 
-def _listing(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> str:
-    rows = [("name", "runs", "time", "state", "content")]
+def _entries(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> list[dict[str, Any]]:
+    """Name, number of runs, seconds of training (None if nobody knows), state and content of every figure and table."""
+    found = []
     for name, artifact in ARTIFACTS.items():
         own = needed([name], scale, runs)
         times = [expected_seconds(need.config) if (took := seconds_of(run)) is None else took for run, need in own.items()]
-        time = "?" if None in times else duration(sum(filter(None, times)))
-        tested = len(read(out, scale, name))
-        rows.append(
-            (name, str(len(own)), time, _state(sum(map(finished, own)), len(own), tested, len(artifact.rows)), artifact.title)
-        )
+        known = [time for time in times if time is not None]
+        state = _state(sum(map(finished, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
+        seconds = sum(known) if len(known) == len(times) else None
+        found.append({"name": name, "runs": len(own), "seconds": seconds, "state": state, "content": artifact.title})
     solved = "reproduced" if (out / scale / THEORY / "numbers.json").exists() else "not begun"
-    rows.append((THEORY, "0", duration(SOLVING[scale]), solved, TITLE))
-    every = needed(ARTIFACTS, scale, runs)
+    return [*found, {"name": THEORY, "runs": 0, "seconds": SOLVING[scale], "state": solved, "content": TITLE}]
+
+
+def _listing(found: Sequence[dict[str, Any]], options: Reproduce) -> str:
+    rows = [("name", "runs", "time", "state", "content")]
+    for it in found:
+        time = "?" if it["seconds"] is None else duration(it["seconds"])
+        rows.append((it["name"], str(it["runs"]), time, it["state"], it["content"]))
+    every = needed(ARTIFACTS, options.scale, options.runs)
     total = duration(sum(expected_seconds(need.config) or 0.0 for need in every.values()))
-    return f"""{columns(rows, right=[1, 2])}
+    return f"""{columns(rows, right=[1, 2], width=room())}
 
 Times are for training on two cores: measured where a run is finished (perhaps beside another run), else expected.
 One after another, the {len(every)} different runs are expected to take {total}; runs that several share are trained once."""

@@ -21,7 +21,7 @@ from saute.cli.policies import Act, policy_of
 from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.single import SauteWrapper
-from saute.core.tables import columns
+from saute.core.tables import columns, room
 from saute.runs.pretrained import PREFIX
 
 __all__ = ["Watch", "watch"]
@@ -168,7 +168,7 @@ def _table(episodes: Sequence[Episode], budget: ArrayLike | None) -> str:
         violated = "–" if episode.violated is None else "yes" if episode.violated else "no"
         numbers = (_format(episode.task_return), _format(episode.cost), _format(budget))
         rows.append((str(episode.seed), str(episode.steps), *numbers, violated))
-    return columns(rows, right=range(len(rows[0])))
+    return columns(rows, right=range(len(rows[0])), width=room())
 
 
 def _format(value: ArrayLike | None) -> str:

@@ -116,8 +116,11 @@ def report(meter: Meter, now: float) -> str:
 
 
 @contextlib.contextmanager
-def progress(meter: Meter) -> Iterator[Meter]:
-    """Show the work on the terminal as long as it is under way; where there is none, in a line of the log a minute."""
+def progress(meter: Meter, stays: bool = False) -> Iterator[Meter]:
+    """Show the work on the terminal as long as it is under way; where there is none, in a line of the log a minute.
+
+    The last line stays on the terminal if it is asked to.
+    """
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -132,7 +135,7 @@ def progress(meter: Meter) -> Iterator[Meter]:
     def drawn() -> Text:
         return Text(line(meter, time.monotonic(), console.width, plain), no_wrap=True, overflow="ellipsis")
 
-    with Live(console=console, get_renderable=drawn, refresh_per_second=TICKS, transient=True):
+    with Live(console=console, get_renderable=drawn, refresh_per_second=TICKS, transient=not stays):
         yield meter
 
 

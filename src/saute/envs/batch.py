@@ -57,7 +57,7 @@ class JaxBatch:
         if batch is None:
             batch, obs = jax.tree.map(lambda leaf: np.zeros((len(mask), *leaf.shape), leaf.dtype), self._shapes)
         keys = batch.keys.copy()
-        for i in np.flatnonzero(anew):
+        for i in np.flatnonzero(anew).tolist():
             keys[i] = key_of(rngs[i])
         with double():
             return _on_host(self._restart(Keyed(keys, batch.state), obs, mask))
@@ -160,7 +160,7 @@ class TaskBatch:
         if batch is None:
             batch, obs = Clocked(np.zeros((n, task.state_size)), np.zeros(n, np.int32)), np.zeros((n, task.observation_size))
         x = batch.physical.copy()
-        for i in np.flatnonzero(mask):
+        for i in np.flatnonzero(mask).tolist():
             x[i] = task.start(rngs[i])
         batch, fresh = self.place(batch, x, mask)
         return batch, np.where(mask[:, None], fresh, obs)

@@ -73,7 +73,7 @@ def where(condition: Truth, a: Any, b: Any) -> Any:
 
 def sign(x: Scalar) -> Scalar:
     """−1, 0 or 1."""
-    return float((x > 0) - (x < 0)) if isinstance(x, float) else jnp.sign(x)
+    return (math.copysign(1.0, x) if x else 0.0) if isinstance(x, float) else jnp.sign(x)
 
 
 def whole(x: Scalar) -> Scalar:

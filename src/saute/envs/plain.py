@@ -15,7 +15,8 @@ from saute.envs.task import TaskEnv, outcome
 
 __all__ = ["Formulas", "PlainEnv", "Simulation"]
 
-Numbers = tuple[float, ...]
+Numbers = Any
+"""A tuple of floats, where formulas are written for arrays."""
 
 
 class Formulas:
@@ -78,7 +79,7 @@ class PlainEnv(Shown):
         x = self._x
         if x is None:
             raise gym.error.ResetNeeded("step was called before reset; call env.reset() to begin an episode")
-        numbers = tuple(shaped(action, self.action_space.shape).tolist())
+        numbers: Numbers = tuple(shaped(action, self.action_space.shape).tolist())
         if not all(map(math.isfinite, numbers)):
             checked_actions(action, self.action_space.shape)
         x_next, sensors = self.physics.advance(x, numbers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from saute.envs.formula import Source, Truth, clip, joined, normal, sign, split, uniform, vector, zero_like
+from saute.envs.formula import Source, Truth, clip, joined, normal, sign, split, uniform, vector
 from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos
 from saute.envs.safe_pendulum import angle_cost
 from saute.envs.task import Action, Observation, Scalar, Sensors, State
@@ -27,11 +27,13 @@ DRIFT, GRAVITY = 1e-5, 9.81
 TIMESTEP = 0.01
 
 MASS = CART.mass + 2 * POLE.mass
+PULL = MASS * DRIFT
 LOWER_MOMENT, UPPER_MOMENT = 1.5 * POLE.mass * LENGTH, 0.5 * POLE.mass * LENGTH
 """First moments of mass about the hinges; the lower pole carries the mass of the upper one at its end."""
 CROSS_INERTIA = POLE.mass * LENGTH**2 / 2
 UPPER_INERTIA = POLE.inertia + POLE.mass * LENGTH**2 / 4
 LOWER_INERTIA = UPPER_INERTIA + POLE.mass * LENGTH**2
+INERTIAS = LOWER_INERTIA * UPPER_INERTIA
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class DoublePendulum:
         force = _force(action)
 
         def slope(state: Scalars) -> Scalars:
-            return *state[3:], *_forward(state, force)[0]
+            return _forward(state, force)[0]
 
         s, α, β, u, ωα, ωβ = runge_kutta(slope, _absolute(x), TIMESTEP, self.substeps)
         return vector(s, α, β - α, u, ωα, ωβ - ωα)
@@ -73,8 +75,10 @@ class DoublePendulum:
 
     def observe(self, x: State, sensors: Sensors) -> Observation:
         """(s, sin θ, cos θ, clip(q̇, ±10), clip(f, ±10)); of the three constraint forces f only the rail's is not 0."""
-        push, zero = clip(-sign(x[0]) * sensors[0], -10.0, 10.0), zero_like(x[0])
-        return joined(x[:1], *sin_cos(x[1:3]), clip(x[3:], -10.0, 10.0), vector(push, zero, zero))
+        s, α, β, *speeds = x
+        (sα, cα), (sβ, cβ) = sin_cos(α), sin_cos(β)
+        u, ωα, ωβ = [clip(speed, -10.0, 10.0) for speed in speeds]
+        return vector(s, sα, sβ, cα, cβ, u, ωα, ωβ, clip(-sign(s) * sensors[0], -10.0, 10.0), 0.0, 0.0)
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = 1 − (0.01 x² + (y − 2)² + 0.001 θ̇₁² + 0.005 θ̇₂²) / 10 with the tip at (x, y), after the step."""
@@ -116,7 +120,7 @@ def _cart_inertia(lower: Real, upper: Real, cross: Real) -> tuple[Real, Real, Re
     M = [[m, bᵀ], [b, C]] with b = (lower, upper), C = [[I₁, cross], [cross, I₂]]; per unit of the cart's acceleration the
     poles have the angular accelerations −k.
     """
-    det = LOWER_INERTIA * UPPER_INERTIA - cross * cross
+    det = INERTIAS - cross * cross
     kα = (UPPER_INERTIA * lower - cross * upper) / det
     kβ = (LOWER_INERTIA * upper - cross * lower) / det
     return MASS - lower * kα - upper * kβ, kα, kβ, det
@@ -127,7 +131,7 @@ RAIL_WEIGHT = 1.0 / _cart_inertia(LOWER_MOMENT, UPPER_MOMENT, CROSS_INERTIA)[0]
 
 
 def _forward(state: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
-    """The accelerations M(q)⁻¹(F(q, q̇) + push) for a force on the cart, and the push of the rail's ends."""
+    """q̇ and q̈ = M(q)⁻¹(F(q, q̇) + push) for a force on the cart, and the push of the rail's ends."""
     s, α, β, u, ωα, ωβ = state
     (sα, cα), (sβ, cβ) = sin_cos(α), sin_cos(β)
     cross, swing = CROSS_INERTIA * (cα * cβ + sα * sβ), CROSS_INERTIA * (sα * cβ - cα * sβ)
@@ -135,10 +139,10 @@ def _forward(state: Scalars, force: Scalar) -> tuple[Scalars, Scalar]:
     drag = DAMPING * (ωβ - ωα)
     fα = drag - DAMPING * ωα + LOWER_MOMENT * (GRAVITY * sα + DRIFT * cα) - swing * (ωβ * ωβ)
     fβ = -drag + UPPER_MOMENT * (GRAVITY * sβ + DRIFT * cβ) + swing * (ωα * ωα)
-    fs = force - DAMPING * u + MASS * DRIFT + LOWER_MOMENT * sα * (ωα * ωα) + UPPER_MOMENT * sβ * (ωβ * ωβ)
+    fs = force - DAMPING * u + PULL + LOWER_MOMENT * sα * (ωα * ωα) + UPPER_MOMENT * sβ * (ωβ * ωβ)
     free = (fs - kα * fα - kβ * fβ) / inertia
     push = limit_force(s, u, free, inertia, RAIL_WEIGHT, RAIL, MARGIN)
     a = free + push / inertia
     aα = (UPPER_INERTIA * fα - cross * fβ) / det - kα * a
     aβ = (LOWER_INERTIA * fβ - cross * fα) / det - kβ * a
-    return (a, aα, aβ), push
+    return (u, ωα, ωβ, a, aα, aβ), push

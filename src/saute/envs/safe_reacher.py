@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from saute.envs.formula import Source, Truth, clip, joined, never, sqrt, uniform, vector, where
+from saute.envs.formula import Source, Truth, clip, never, sqrt, uniform, vector, where
 from saute.envs.rigid import Real, Scalars, capsule, gymnasium_spec, limit_force, runge_kutta, sin_cos, sphere
 from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
@@ -64,9 +64,9 @@ class Reacher:
         torque = GEAR * clip(action[0], -1.0, 1.0), GEAR * clip(action[1], -1.0, 1.0)
 
         def slope(state: Scalars) -> Scalars:
-            _, elbow, tx, ty, *speeds = state
-            arm = _arm_acceleration(elbow, speeds[0], speeds[1], torque)
-            return *speeds, *arm, _target_acceleration(tx, speeds[2]), _target_acceleration(ty, speeds[3])
+            _, elbow, tx, ty, v0, v1, vx, vy = state
+            a0, a1 = _arm_acceleration(elbow, v0, v1, torque)
+            return v0, v1, vx, vy, a0, a1, _target_acceleration(tx, vx), _target_acceleration(ty, vy)
 
         return vector(*runge_kutta(slope, tuple(x), TIMESTEP, self.substeps))
 
@@ -75,8 +75,8 @@ class Reacher:
 
     def observe(self, x: State, sensors: Sensors) -> Observation:
         """(cos q, sin q, target joints, q̇, fingertip − goal); the last entry is a height difference, always 0."""
-        sin, cos = sin_cos(x[:2])
-        return joined(cos, sin, x[2:6], vector(*self._offset(x), 0.0))
+        (s0, c0), (s1, c1) = sin_cos(x[0]), sin_cos(x[1])
+        return vector(c0, c1, s0, s1, x[2], x[3], x[4], x[5], *self._offset(x), 0.0)
 
     def reward(self, x: State, action: Action, x_next: State) -> Scalar:
         """r = −‖fingertip − goal‖ − ‖a‖², before the step."""

@@ -28,7 +28,7 @@ class GymEnv(Shown):
     """A JAX-native `Env`, or a batch of a task, as one `gymnasium.Env` with `info["cost"]`, in float64."""
 
     def __init__(self, env: Env | Batch, render_mode: str | None = None):
-        self._batch = env if isinstance(env, Batch) else JaxBatch(env)
+        self._batch: Any = env if isinstance(env, Batch) else JaxBatch(env)
         Shown.__init__(self, self._batch.env, render_mode)
         self._state: State | None = None
         self._obs = np.zeros(0)
@@ -82,7 +82,7 @@ class GymVectorEnv(gym.vector.VectorEnv):
     ):
         if not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number ≥ 1")
-        self._batch = env if isinstance(env, Batch) else JaxBatch(env)
+        self._batch: Any = env if isinstance(env, Batch) else JaxBatch(env)
         self.env: Any = self._batch.env
         self.options = options_of(self.env)
         """How the environments were sautéed, or None if they were not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import reprlib
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from saute.core.tables import columns
+from saute.core.tables import as_json, columns
 from saute.evidence.stats import Interval, as_seeds, bootstrap, by_constraint, check_share, cvar, quantile_bound, upper_bound
 
 __all__ = ["Certificate", "Sample", "certify"]
@@ -89,22 +88,22 @@ class Certificate:
         )
         return tuple(notes)
 
-    def table(self) -> str:
+    def table(self, width: int | None = None) -> str:
         """Every seed and all of them pooled, in columns; of several constraints, for any of them and then for each."""
         heads = ["", "episodes", "violated", "P(violation) ≤", "mean", "CVaR 1 %", "worst", "90 % of costs ≤", "99 % ≤", "used"]
         heads += ["return, IQM"] if self.pooled.task_return is not None else []
         shown = (*self.seeds, self.pooled) if len(self.seeds) > 1 else self.seeds
-        own = columns([heads, *map(_cells, shown)], right=range(1, len(heads)))
+        own = columns([heads, *map(_cells, shown)], right=range(1, len(heads)), width=width)
         if not self.each:
             return own
-        tables = [f"Constraint {i}, {_of(one.budget)}\n{one.table()}" for i, one in enumerate(self.each)]
+        tables = [f"Constraint {i}, {_of(one.budget)}\n{one.table(width)}" for i, one in enumerate(self.each)]
         return "\n\n".join([f"Any of the budgets\n{own}", *tables])
 
-    def text(self) -> str:
-        """A readable report."""
+    def text(self, width: int | None = None) -> str:
+        """A readable report, in so many columns of a terminal."""
         budget = "every episode and its own budget" if self.budget is None else f"{_of(self.budget)} per episode"
         statements = [f"{self.statement}.", *(f"Constraint {i}: {one.statement}." for i, one in enumerate(self.each))]
-        parts = [f"Safety certificate for {budget}", "\n".join(statements), self.table(), "\n".join(self.notes)]
+        parts = [f"Safety certificate for {budget}", "\n".join(statements), self.table(width), "\n".join(self.notes)]
         return "\n\n".join(parts)
 
     def json(self, **extra: object) -> str:
@@ -112,7 +111,7 @@ class Certificate:
         content = {"statement": self.statement, **dataclasses.asdict(self), "notes": self.notes}
         if not self.each:
             del content["each"]
-        return json.dumps(_plain({**extra, **content}), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return as_json({**extra, **content}) + "\n"
 
 
 def certify(
@@ -255,14 +254,3 @@ def _cells(sample: Sample) -> list[str]:
     if sample.task_return is not None:
         cells.append("{:.2f} [{:.2f}, {:.2f}]".format(*sample.task_return))
     return cells
-
-
-def _plain(value: object) -> object:
-    """The same with named tuples as dicts, and null for numbers that JSON does not have."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _plain(value._asdict())
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

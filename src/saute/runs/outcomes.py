@@ -28,7 +28,7 @@ from saute.runs.presets import changed
 from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
 
-__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "outcomes_of", "rows_of"]
+__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -195,6 +195,19 @@ def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> lis
     for i, limit in enumerate(limits):
         rows.append([name, limit, seed, "", *_paid(costs[:, i]), _bound(None if each is None else each[:, i])])
     return rows
+
+
+def numbers_of(outcome: Outcome) -> dict[str, Any]:
+    """The same for machines; of several constraints, lists."""
+    returns, costs, violated = outcome.task_return, outcome.spent, outcome.violated
+    return {
+        "episodes": len(returns),
+        "task_return": {"mean": returns.mean(), "std": returns.std()},
+        "cost": {"mean": costs.mean(0), "worst": costs.max(0)},
+        "violations": None if violated is None else violated.sum(),
+        "bound": None if violated is None else upper_bound(int(violated.sum()), len(violated)),
+        **({} if outcome.violated_each is None else {"violations_each": outcome.violated_each.sum(0)}),
+    }
 
 
 def _paid(costs: np.ndarray) -> tuple[str, str]:

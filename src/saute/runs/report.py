@@ -47,7 +47,7 @@ def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Itera
     steps, last = config.settings.steps_per_epoch * asked.seeds, time.monotonic()
     # Costs that are not discounted say nothing of a budget for those that are.
     budget = asked.budget if asked.discount == 1.0 else None
-    with progress(meter), logger(logs, out, config.as_json()) as log:
+    with progress(meter, stays=True), logger(logs, out, config.as_json()) as log:
 
         def epoch(number: int, metrics: Metrics) -> None:
             nonlocal last
