@@ -44,7 +44,7 @@ def columns(rows: Sequence[Row], right: Sequence[int] = (), width: int | None = 
             parts.append(f"{heads[0]} {group[0][0]}\n{columns(rest, left, width)}")
         return "\n\n".join(parts)
     first = next((i for i in range(3, len(widths)) if sum(widths[: i + 1]) + 2 * i > width), len(widths) - 1)
-    pieces = ([row[:first] for row in rows], [[row[0], *row[first:]] for row in rows])
+    pieces: tuple[list[Row], list[Row]] = ([row[:first] for row in rows], [[row[0], *row[first:]] for row in rows])
     sides = (right, [0] * (0 in right) + [i - first + 1 for i in right if i >= first])
     return "\n\n".join(columns(piece, side, width) for piece, side in zip(pieces, sides, strict=True))
 
