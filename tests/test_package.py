@@ -36,6 +36,17 @@ print(sum(env.step([1.0])[1] for _ in range(20)))
     assert run(code) == "5.0"
 
 
+def test_a_name_whose_packages_are_missing_says_which_extra_brings_them() -> None:
+    code = """
+import sys
+sys.modules["jax"] = None  # as if it were not installed
+import saute
+try: saute.train
+except ModuleNotFoundError as missing: print(missing)
+"""
+    assert run(code) == "saute.train needs jax, which is not installed: pip install 'saute[train]'"
+
+
 PUBLIC = [
     "BudgetedPolicy",
     "GymEnv",

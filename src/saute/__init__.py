@@ -98,7 +98,12 @@ if not TYPE_CHECKING:  # a checker would take every unknown name for `Any`
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(f"module 'saute' has no attribute {name!r}")
-        module = importlib.import_module(_LAZY[name])
+        try:
+            module = importlib.import_module(_LAZY[name])
+        except ModuleNotFoundError as missing:
+            from saute.core.extras import needed
+
+            raise ModuleNotFoundError(needed(f"saute.{name}", missing) or str(missing), name=missing.name) from missing
         return module if name == "envs" else getattr(module, name)
 
 

@@ -60,7 +60,8 @@ def full(place: pathlib.Path, fills: int) -> Iterator[str | None]:
         for i in range(fills):
             out = (disk or place) / f"run-{i}"
             limited(ROOM * i // fills, out)
-            yield _same_or_refused(out, whole)
+            light(out)
+            yield different(content(out), whole)
             shutil.rmtree(out)
         if disk is not None:
             yield _logged(disk)

@@ -14,6 +14,7 @@ import gymnasium as gym
 
 import saute
 from saute.core.errors import UserError
+from saute.core.extras import needed
 from saute.core.names import nearest
 from saute.core.stopping import last_words, obedient, stopped_by
 from saute.core.tables import columns
@@ -48,6 +49,9 @@ COMMANDS = {
     ),
     "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
+    "completion": Command(
+        "saute.cli.completion", "Completion", "completion", "completion of commands and options for bash, zsh or fish"
+    ),
 }
 
 
@@ -59,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where a terminal has no ≤, it is spelt out
@@ -78,7 +84,13 @@ def _main(words: list[str]) -> int:
             raise
         _complain(UserError(f"cannot read or write {error.filename or 'the output'} ({error.strerror or error})"))
         return _silenced(2)
-    except (UserError, ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
+    except ModuleNotFoundError as missing:
+        if os.environ.get("SAUTE_TRACEBACK"):
+            raise
+        if not stopped_by():
+            _complain(UserError(needed(f"saute {words[0]}", missing) or str(missing)))
+        return 2
+    except (UserError, gym.error.DependencyNotInstalled) as error:
         if os.environ.get("SAUTE_TRACEBACK"):
             raise
         if not stopped_by():
@@ -148,15 +160,13 @@ def _overview() -> str:
             lines,
             "",
             "options:",
-            "  --help    show this, or with a command its options: saute watch --help",
-            "  --version show the version",
+            "  --help     show this, or with a command its options: saute watch --help, or saute help watch",
+            "  --version  show the version",
         ]
     )
 
 
 def _complain(error: Exception) -> None:
     message = "; ".join([shown(str(error)), *getattr(error.__cause__, "__notes__", ())])
-    if not isinstance(error, UserError) and "pip install" not in message:
-        message += "; pip install 'saute[all]'"
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     print("\033[1;31merror:\033[0m" if coloured else "error:", message, file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from saute.runs.loop import run
 from saute.runs.presets import changed
 from saute.runs.source import refuse_modules
 
-__all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train"]
+__all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train", "train_options"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Train(NamedTuple):
     """What differs from the preset, by dotted names."""
 
 
-def read_train(words: list[str], prog: str) -> Train:
-    """The options; those of the settings have the defaults of the preset, so they depend on what else was said."""
+def train_options(words: list[str]) -> tuple[type, Config]:
+    """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
     names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
     asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
@@ -64,6 +65,12 @@ def read_train(words: list[str], prog: str) -> Train:
     }
     whole = dataclasses.make_dataclass("Train", kinds.items())
     whole.__doc__ = Train.__doc__
+    return whole, usual
+
+
+def read_train(words: list[str], prog: str) -> Train:
+    """What the words ask for."""
+    whole, usual = train_options(words)
     given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
     changes = _changes("settings", usual.settings, given.settings) | _changes("constraint", usual.constraint, given.constraint)
     shell = {field.name: getattr(given.shell, field.name) for field in dataclasses.fields(Shell)}
@@ -84,8 +91,7 @@ def _changes(name: str, usual: Any, given: Any) -> dict[str, Any]:
 
 def _said(words: list[str], name: str) -> str | None:
     """The word after an option, if it is there."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    said = [after for word, after in pairs if word == name] + [
+    said = [after for word, after in itertools.pairwise([*words, ""]) if word == name] + [
         word.partition("=")[2] for word in words if word.startswith(f"{name}=")
     ]
     return said[-1] if said else None

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from saute.envs.formula import Source, clip, joined, repeated, vector, zero_like
-from saute.envs.goal import Goal, Matrix, Triple, into
-from saute.envs.rigid import sin_cos
+from saute.envs.goal import Goal, Matrix, into
+from saute.envs.rigid import Scalars, sin_cos
 from saute.envs.task import Action, Observation, Scalar, Sensors, State
 
 __all__ = ["PointGoal"]
@@ -54,17 +54,18 @@ class PointGoal(Goal):
         """v' = v + h (M + hD)⁻¹ (force − D v), q' = q + h v', ten times: MuJoCo's Euler rule with implicit damping."""
         h = self.timestep
 
-        def substep(x: State) -> State:
-            (ax, ay, spin_up), (px, py, heading, vx, vy, ω) = _acceleration(x, action, h), x
+        def substep(state: Scalars) -> Scalars:
+            px, py, heading, vx, vy, ω = state
+            ax, ay, spin_up = _acceleration(heading, vx, vy, ω, action, h)
             vx, vy, ω = vx + h * ax, vy + h * ay, ω + h * spin_up
-            return vector(px + h * vx, py + h * vy, heading + h * ω, vx, vy, ω)
+            return px + h * vx, py + h * vy, heading + h * ω, vx, vy, ω
 
-        return repeated(self.substeps, substep, x)
+        return vector(*repeated(self.substeps, substep, tuple(x)))
 
     def sense(self, x: State, action: Action) -> Sensors:
         """Accelerometer (gravity included), gyro and velocimeter, in the robot's frame."""
         frame, zero = _frame(x[2]), zero_like(x[2])
-        ax, ay, _ = _acceleration(x, action, 0.0)
+        ax, ay, _ = _acceleration(x[2], x[3], x[4], x[5], action, 0.0)
         accelerometer = into(frame, vector(ax, ay, zero + GRAVITY))
         return joined(accelerometer, vector(zero, zero, x[5]), into(frame, vector(x[3], x[4], zero)))
 
@@ -112,10 +113,9 @@ def _frame(heading: Scalar) -> Matrix:
     return vector(vector(cos, -sin, zero), vector(sin, cos, zero), vector(zero, zero, zero + 1.0))
 
 
-def _acceleration(x: State, action: Action, h: float) -> Triple:
+def _acceleration(heading: Scalar, vx: Scalar, vy: Scalar, ω: Scalar, action: Action, h: float) -> Scalars:
     """(M + hD)⁻¹ (force − D v), solved in the robot's frame, where only sideways motion and turning are coupled."""
-    sin, cos = sin_cos(x[2])
-    vx, vy, ω = x[3:]
+    sin, cos = sin_cos(heading)
     ahead, aside = cos * vx + sin * vy, cos * vy - sin * vx
     push, turn = clip(action, -1.0, 1.0)
     force = GEAR * clip(push, -MAX_FORCE, MAX_FORCE) - DRAG * ahead + MASS * CENTRE * ω**2
@@ -123,4 +123,4 @@ def _acceleration(x: State, action: Action, h: float) -> Triple:
     mass, lever, inertia = MASS + h * DRAG, MASS * CENTRE, INERTIA + MASS * CENTRE**2 + h * SPIN_DRAG
     spin_up = (mass * torque + lever * DRAG * aside) / (mass * inertia - lever**2)
     forwards, sidewards = force / mass, -(DRAG * aside + lever * spin_up) / mass
-    return vector(cos * forwards - sin * sidewards, sin * forwards + cos * sidewards, spin_up)
+    return cos * forwards - sin * sidewards, sin * forwards + cos * sidewards, spin_up

@@ -18,7 +18,7 @@ from gymnasium.error import DependencyNotInstalled
 try:
     from PIL import Image, ImageDraw
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled("drawing the tasks needs Pillow: pip install 'saute[all]'") from missing
+    raise DependencyNotInstalled("drawing tasks needs Pillow, which is not installed: pip install 'saute[render]'") from missing
 
 if TYPE_CHECKING:
     from saute.envs.car_goal import CarGoal
@@ -485,7 +485,7 @@ def _pygame() -> ModuleType:
     try:
         import pygame
     except ModuleNotFoundError as missing:
-        raise DependencyNotInstalled("a window needs pygame: pip install 'saute[all]'") from missing
+        raise DependencyNotInstalled("a window needs pygame, which is not installed: pip install 'saute[render]'") from missing
     return pygame
 
 
