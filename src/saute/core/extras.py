@@ -9,6 +9,7 @@ EXTRAS = {
     "render": ("PIL", "imageio", "imageio_ffmpeg", "pygame"),
     "plot": ("matplotlib",),
     "jax-envs": ("brax", "gymnax"),
+    "export": ("onnx",),
     "log": ("tensorboardX", "wandb"),
     "sb3": ("stable_baselines3",),
     "all": ("tyro", "rich"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -36,6 +37,18 @@ class Network:
     """Of a Gaussian policy."""
     low: np.ndarray
     high: np.ndarray
+    """Bounds of a vector of actions; empty for discrete ones."""
+    reference: np.ndarray
+    """Reference budgets of the constraints; empty if it does not observe its budget."""
+
+    @functools.cached_property
+    def centre(self) -> np.ndarray:
+        return (self.high + self.low) / 2
+
+    @functools.cached_property
+    def half(self) -> np.ndarray:
+        """Half of the range of the actions."""
+        return (self.high - self.low) / 2
 
     def __call__(self, seen: np.ndarray, rng: Any = None) -> np.ndarray:
         """(d,) → action or (N, d) → actions, before they are clipped; with a NumPy generator they are drawn."""
@@ -48,7 +61,7 @@ class Network:
             return out if rng is None else _drawn(out, self.log_std, rng)
         count = len(self.low)
         mean = out[..., :count] if rng is None else _drawn(out[..., :count], np.clip(out[..., count:], *LOG_STD), rng)
-        return (self.high + self.low) / 2 + (self.high - self.low) / 2 * np.tanh(mean)
+        return self.centre + self.half * np.tanh(mean)
 
     def outputs(self, x: np.ndarray) -> np.ndarray:
         """What the last layer gives."""
@@ -59,9 +72,9 @@ class Network:
             x = x.dot(weight)
             x += bias
             if relu:
-                np.maximum(x, ZERO, x)
+                np.maximum(x, ZERO, out=x)
             else:
-                np.tanh(x, x)
+                np.tanh(x, out=x)
         x = x.dot(self.last.weight)
         x += self.last.bias
         return x
@@ -105,5 +118,5 @@ def network_of(about: Description, arrays: Mapping[str, np.ndarray]) -> Network:
     place, count = (".mean" if about.kind == "gaussian" else ""), len(layers_of(about.image))
     numbers = range(len(layout(about)) // 2)
     layers = [Layer(arrays[f"{place}[{i}].weight"], arrays[f"{place}[{i}].bias"]) for i in numbers]
-    low, high = (np.array(end or (), np.float32) for end in (about.low, about.high))
-    return Network(about, tuple(layers[:count]), tuple(layers[count:-1]), layers[-1], arrays.get(".log_std"), low, high)
+    ends = [np.array(numbers or (), np.float32) for numbers in (about.low, about.high, about.reference)]
+    return Network(about, tuple(layers[:count]), tuple(layers[count:-1]), layers[-1], arrays.get(".log_std"), *ends)
