@@ -195,7 +195,7 @@ def random_steps(policy: Policy, count: int) -> tuple[str, np.ndarray]:
     """Mostly act and spend in turn, and a little of everything that can go wrong."""
     rng = np.random.default_rng(2)
     numbers = np.hstack([rng.normal(size=(count, policy.about.bare)), rng.uniform(0.0, 2.0, (count, policy.about.constraints))])
-    odd = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e300)
+    odd = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e9)
     for i in np.flatnonzero(rng.random(count) < 0.1):
         numbers[i, rng.integers(numbers.shape[1])] = rng.choice(odd)
     return "".join(str(rng.choice(["b", "a", "s"])) if rng.random() < 0.2 else "as"[i % 2] for i in range(count)), numbers
