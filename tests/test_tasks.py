@@ -78,6 +78,14 @@ def test_sizes_seeds_costs_and_states(made, name: str, engine: str) -> None:
     assert again[1] == expected[1] and again[4] == expected[4]
 
 
+@pytest.mark.parametrize("name", IDS)
+def test_jax_is_given_nothing_to_compile_or_compute_for_one_environment(name: str) -> None:
+    with jax.transfer_guard("disallow_explicit"):
+        env = gym.make(IDS[name])
+        env.reset(seed=0)
+        env.step(np.zeros(env.action_space.shape))
+
+
 @pytest.mark.parametrize(("name", "engine"), ENGINES)
 def test_time_limit_truncates_and_the_double_pendulum_falls(made, name: str, engine: str) -> None:
     env = made[name, engine]
