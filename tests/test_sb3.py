@@ -1,8 +1,10 @@
-"""Stable-Baselines3 with a sautéed environment: its checker, its time-outs, its monitor and its normaliser."""
+"""Stable-Baselines3 with a sautéed environment: its checker, its time-outs, its monitor, its normaliser and our callback."""
 
 from __future__ import annotations
 
 import csv
+import importlib
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +16,13 @@ import pytest
 import torch
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.env_checker import check_env
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
-from toys import KINDS, Scripted
+from toys import KINDS, Scripted, sauted
 
 import saute
+from saute.sb3 import SafetyCallback
 
 LENGTH = 4
 TOTALS = ("episode_cost", "episode_task_return", "episode_violated")
@@ -171,3 +175,80 @@ def test_vec_normalize_that_leaves_the_budget_out_leaves_its_zero_where_it_is(ma
         obs, *_ = envs.step(np.ones((1, 1), np.float32))
         levels.append((obs["remaining_budget"] if isinstance(obs, dict) else obs[:, 1:]).item())
     assert levels == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-6)
+
+
+class Memory(KVWriter):
+    """Keeps every table that SB3 writes."""
+
+    def __init__(self) -> None:
+        self.tables: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        self.tables.append({key: value for key, value in key_values.items() if key.startswith(("safety/", "rollout/"))})
+
+
+def logged(model: Any, steps: int, **kwargs: Any) -> list[dict[str, Any]]:
+    memory = Memory()
+    model.set_logger(Logger(None, [memory]))
+    model.learn(steps, callback=SafetyCallback(), **kwargs)
+    return memory.tables
+
+
+def paying(cost: Any, length: int) -> Any:
+    """Costs and a reward of 2 on every step, whatever is done."""
+    key = "cost" if np.ndim(cost) == 0 else "costs"
+    return lambda: Monitor(
+        sauted(2.5 if key == "cost" else [2.5, 2.5], env=dict(costs=(cost,), rewards=(2.0,), length=length, key=key))
+    )
+
+
+@pytest.mark.parametrize("vector", [DummyVecEnv, SubprocVecEnv])
+def test_the_callback_logs_the_tasks_own_numbers_beside_the_shaped_reward(vector: Any) -> None:
+    """Episodes of 4 steps cost 4 and violate a budget of 2.5; those of 6 steps cost 1.5. Rollouts are of 5 steps."""
+    envs = VecNormalize(vector([paying(1.0, 4), paying(0.25, 6)]), norm_obs=False)
+    try:
+        tables = logged(PPO("MlpPolicy", envs, n_steps=5, batch_size=10, n_epochs=1, device="cpu"), 30)
+    finally:
+        envs.close()
+    own = [{key.removeprefix("safety/"): value for key, value in table.items() if "safety" in key} for table in tables]
+    names = ("return", "cost", "worst_cost", "violation_rate", "violations", "episodes")
+    assert own[0] == dict(zip(names, (8.0, 4.0, 4.0, 1.0, 1, 1), strict=True)), "after 5 steps"
+    assert own[1] == dict(zip(names, ((8 + 8 + 12) / 3, (4 + 4 + 1.5) / 3, 4.0, 2 / 3, 2, 3), strict=True)), "after 10 steps"
+    assert own[2] == dict(zip(names, ((24 + 24) / 5, (12 + 3) / 5, 4.0, 3 / 5, 3, 5), strict=True)), "after 15 steps"
+    assert tables[0]["rollout/ep_rew_mean"] == 4.0, "two safe steps of 2, then nothing"
+
+
+def test_nothing_is_logged_before_an_episode_has_finished_and_the_last_numbers_stay() -> None:
+    model = PPO("MlpPolicy", paying(1.0, 6)(), n_steps=4, batch_size=4, n_epochs=1, stats_window_size=1, device="cpu")
+    tables = logged(model, 16)
+    assert tables[0] == {}
+    assert [table["safety/cost"] for table in tables[1:]] == [6.0, 6.0, 6.0]
+    assert [table["safety/episodes"] for table in tables[1:]] == [1, 1, 1], "the model asks for windows of one episode"
+    assert all("rollout/ep_rew_mean" in table for table in tables[1:])
+
+
+def test_the_callback_logs_one_cost_for_each_constraint_and_knows_off_policy_learners_too() -> None:
+    model = SAC("MlpPolicy", paying(np.array([0.5, 1.0]), 4)(), learning_starts=100, buffer_size=10, device="cpu")
+    (table,) = logged(model, 8, log_interval=2)
+    costs = {
+        f"safety/{name}": value for name, value in dict(cost_0=2.0, cost_1=4.0, worst_cost_0=2.0, worst_cost_1=4.0).items()
+    }
+    whole = {"safety/return": 8.0, "safety/violation_rate": 1.0, "safety/violations": 2, "safety/episodes": 2}
+    assert {key: value for key, value in table.items() if "safety" in key} == costs | whole
+
+
+def test_the_callback_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = DummyVecEnv([paying(1.0, 4), lambda: Scripted(space=gym.spaces.Box(-1.0, 1.0, (4,)))])
+    with pytest.raises(
+        ValueError, match=r"no saute.SauteWrapper in the environments \[1\].*saute.SauteWrapper\(env, budget=d\)"
+    ):
+        PPO("MlpPolicy", bare, device="cpu").learn(1, callback=SafetyCallback())
+    outside = gym.wrappers.TimeLimit(paying(1.0, 8)(), 4)
+    with pytest.raises(ValueError, match=r"environment 0 ended without 'episode_task_return'.*TimeLimit, inside"):
+        PPO("MlpPolicy", outside, n_steps=4, batch_size=4, device="cpu").learn(8, callback=SafetyCallback())
+    monkeypatch.delitem(sys.modules, "saute.sb3")
+    for name in [name for name in sys.modules if name.startswith("stable_baselines3")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with pytest.raises(ModuleNotFoundError, match=r"saute.sb3 needs stable_baselines3.*pip install 'saute\[sb3\]'"):
+        importlib.import_module("saute.sb3")
