@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -184,3 +185,13 @@ def test_a_policy_that_sees_no_budget_can_have_books_too() -> None:
     keeper = BudgetedPolicy(blind)
     keeper.begin(1.0)
     assert keeper.act(np.zeros(4)).shape == (1,) and keeper.spend(0.5) == 0.5
+
+
+def test_the_loop_and_the_node_of_the_guide() -> None:
+    page = (pathlib.Path(__file__).parents[1] / "docs/deployment.md").read_text()
+    loop, node = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    hidden = 'import sys\nsys.modules["jax"] = None  # as if it were not installed\n'
+    done = subprocess.run([sys.executable, "-c", hidden + loop], capture_output=True, text=True)
+    left, violated = done.stdout.split()
+    assert 0.0 <= float(left) < 30.0 and violated == "False"
+    compile(node, "node", "exec")
