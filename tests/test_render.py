@@ -425,8 +425,8 @@ def test_the_human_window_shows_the_gauge_without_a_display(headless: Any) -> No
     sauted.step(np.zeros(1))
     assert headless.display.get_driver() == "dummy" and "SDL_VIDEODRIVER" not in os.environ
     shown = np.swapaxes(headless.surfarray.array3d(headless.display.get_surface()), 0, 1)
-    # The window is painted within the step, so that its gauge is that of the step before: still full.
-    np.testing.assert_array_equal(shown, gauge.paint(draw(env.unwrapped.env.task, env.unwrapped.state), 1.0))
+    picture = draw(env.unwrapped.env.task, env.unwrapped.state)
+    np.testing.assert_array_equal(shown, gauge.paint(picture, sauted.remaining / 10.0), "what is left after the step")
     twin = copy.deepcopy(sauted)
     assert twin.unwrapped.overlay.__self__ is twin and env.unwrapped.overlay.__self__ is sauted
     twin.close()

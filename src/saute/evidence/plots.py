@@ -126,7 +126,7 @@ def box_plot(groups: Groups, budget: Budget | None = None, subject: str = "") ->
     counted = any(paid.violations is not None for paid in costs.values())
     caption = [SUMS, BOXES, _budget_words(budget), "k of n: so many of the episodes violated it." if counted else ""]
     rows = math.ceil(len(shown) / 2)
-    names = [textwrap.wrap(name, 14, max_lines=3, placeholder="…") for name in groups]
+    names = [textwrap.wrap(_cut(name, 40), 14) for name in groups]
     height = 0.5 + len(groups) * max(0.27, *(0.14 * len(name) for name in names))
     figure, _, axes = sheet(_titled(subject, "return and cost of an episode"), caption, [height] * rows, 2)
     for axis, (label, data) in zip(axes.ravel(), shown.items(), strict=False):
@@ -232,12 +232,12 @@ def cost_distribution(groups: Groups, budget: Budget | None = None, subject: str
     title = _titled(subject, "cost of an episode")
     figure, body, axes = sheet(title, caption, heights, len(constraints), lines=math.ceil(entries / 2))
     for column, (name, paid) in zip(axes.T, constraints.items(), strict=True):
-        _distribution(column, f"episode {name}", paid)
+        _distribution(column, f"episode {name}", paid, len(constraints))
     legend(body, axes[-1, -1])
     return figure
 
 
-def _distribution(axes: np.ndarray, label: str, paid: Paid) -> None:
+def _distribution(axes: np.ndarray, label: str, paid: Paid, columns: int) -> None:
     """The histograms and the share of episodes, of one constraint, one above the other over the same costs."""
     bins = np.histogram_bin_edges(np.concatenate([*paid.costs.values()]), 30)
     told = paid.violations or [""] * len(paid.costs)
@@ -245,9 +245,8 @@ def _distribution(axes: np.ndarray, label: str, paid: Paid) -> None:
     for axis, (name, costs), violations, (colour, line) in zip(axes, paid.costs.items(), told, styles(), strict=False):
         share = np.full(costs.size, 1 / costs.size)
         axis.hist(costs, list(bins), weights=share, histtype="stepfilled", color=colour, alpha=0.75)
-        axis.set_title(
-            textwrap.shorten(name, 40, placeholder="…") + (f": {violations} violated" if violations else ""), loc="left", pad=2
-        )
+        said = f": {violations} violated" if violations else ""
+        axis.set_title(_cut(name, 56 // columns - len(said)) + said, loc="left", pad=2)
         axis.sharex(cumulative)
         axis.tick_params(labelbottom=False)
         cumulative.ecdf(costs, color=colour, linestyle=line, linewidth=1.1, label=name)
@@ -393,8 +392,13 @@ def _budget_line(axis: Axes, budget: float | None, vertical: bool = False) -> No
 def legend(body: SubFigure, axis: Axes, columns: int = 2) -> None:
     """What the lines of a panel are, below all panels."""
     handles, labels = axis.get_legend_handles_labels()
-    cut = [textwrap.shorten(label, 68 // columns, placeholder="…") for label in labels]
+    cut = [_cut(label, 68 // columns) for label in labels]
     body.legend(handles, cut, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=2.2)
+
+
+def _cut(name: str, room: int) -> str:
+    """A name that is too long without its beginning, since the ends of runs' names tell them apart."""
+    return name if len(name) <= room else "…" + name[len(name) - max(room - 1, 1) :]
 
 
 def _filled(named: Mapping[str, Content]) -> Mapping[str, Content]:
