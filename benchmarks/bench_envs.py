@@ -2,6 +2,10 @@
 
     python benchmarks/bench_envs.py
 
+First one environment of `gym.make` alone, which computes the same formulas with Python's floats: how long its first step takes,
+what is compiled for it, its steps/s beside Gymnasium's own environment, its resets/s with a seed. To reach: ≥ 1.0 × Gymnasium's
+loop, ≥ 10,000 resets/s, nothing compiled.
+
 "ours" is what training runs: `saute.learn.drive.rollout` with random actions and resets, compiled, float32, a thread per core.
 To reach on two cores: pendulum ≥ 300 × Gymnasium's loop, double pendulum and reacher ≥ 100 ×, Point ≥ 20 × mujoco.rollout,
 Car ≥ 0.8 × mujoco.rollout and ≥ 8 × a Python loop with sensors; compilation ≤ 10 s per task.
@@ -32,7 +36,7 @@ POOL = ThreadPoolExecutor(CORES)
 ENVS, STEPS = 4096, 200
 
 
-def gymnasium_loop(name: str, steps: int = 2000) -> Callable[[], int]:
+def one_loop(name: str, steps: int = 2000) -> Callable[[], int]:
     env = gym.make(name)
     env.reset(seed=0)
     actions = [env.action_space.sample() for _ in range(steps)]
@@ -45,6 +49,41 @@ def gymnasium_loop(name: str, steps: int = 2000) -> Callable[[], int]:
         return steps
 
     return work
+
+
+def resetting(name: str, resets: int = 500) -> Callable[[], int]:
+    env = gym.make(name)
+
+    def work() -> int:
+        for seed in range(resets):
+            env.reset(seed=seed)
+        return resets
+
+    return work
+
+
+def first_steps() -> None:
+    """How long the first step of an environment takes from `gym.make` on, and how many programs JAX compiles for it."""
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    print("from gym.make to the first step")
+    for name in ("SafePendulum", "SafeDoublePendulum", "SafeReacher", "StaticPointGoal"):
+        begin = time.perf_counter()
+        env = gym.make(f"saute/{name}-v0")
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+        print(f"  {name:<40} {1e3 * (time.perf_counter() - begin):>10.1f} ms, {len(compiled)} programs compiled")
+    print()
+
+
+def one_environment(name: str, peer: str | None) -> None:
+    """One environment alone: steps/s with random actions, then resets/s with a seed."""
+    made = {f"saute/{name}-v0": f"saute/{name}-v0"} | ({f"Gymnasium's {peer}": peer} if peer else {})
+    reference = [f"Gymnasium's {peer}"] if peer else []
+    report(f"{name}, one environment", rates({who: one_loop(env) for who, env in made.items()}), *reference)
+    report(f"{name}, reset(seed=k)", rates({who: resetting(env) for who, env in made.items()}), *reference, unit="resets/s")
 
 
 def starts(task: Any, n: int) -> np.ndarray:
@@ -141,7 +180,7 @@ def native(name: str, peer: str | None) -> None:
     work, seconds = ours(env)
     contenders = {"ours": work}
     if peer is not None:
-        contenders = {f"Gymnasium's {peer}": gymnasium_loop(peer), **contenders}
+        contenders = {f"Gymnasium's {peer}": one_loop(peer), **contenders}
     if hasattr(env.task, "model"):
         contenders = {f"mujoco.rollout, {CORES} threads, 100 envs": bare_rollout(env.task), **contenders}
     results = rates(contenders, turns=7)
@@ -157,6 +196,11 @@ def car() -> None:
 
 
 if __name__ == "__main__":
+    first_steps()
+    one_environment("SafePendulum", "Pendulum-v1")
+    one_environment("SafeDoublePendulum", "InvertedDoublePendulum-v5")
+    one_environment("SafeReacher", "Reacher-v5")
+    one_environment("StaticPointGoal", None)
     native("pendulum", "Pendulum-v1")
     native("double_pendulum", "InvertedDoublePendulum-v5")
     native("reacher", "Reacher-v5")

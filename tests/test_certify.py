@@ -17,6 +17,7 @@ from rebind import rebind
 
 import saute
 from saute.cli.main import main
+from saute.core.files import read_sealed
 from saute.evidence.certificate import certify
 from saute.runs import evaluate as testing
 from saute.runs import outcomes as runs
@@ -256,7 +257,7 @@ def test_machines_get_the_numbers_of_the_tables(run, monkeypatch, capsys) -> Non
     assert found["all"]["episodes"] == 60 and found["all"]["task_return"]["mean"] == np.arange(1_000_000, 1_000_060).mean()
     assert main(["certify", "run", "other", "--episodes", "30", "--out", "all", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert content["certificates"][0] == json.loads(pathlib.Path("all/run/certificate.json").read_text())
+    assert content["certificates"][0] == read_sealed(pathlib.Path("all/run/certificate.json"))
     assert content["comparison"][0]["run"] == "other" and content["comparison"][0]["probability"]["value"] == 0.5
 
 

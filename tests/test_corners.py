@@ -51,15 +51,35 @@ def test_nested_observations_reach_a_cost_function_whole() -> None:
     np.testing.assert_array_equal(info["cost"], [obs["a"]["b"][0] for obs in info["final_obs"]])
 
 
-def test_cost_functions_see_the_previous_observation_as_it_was() -> None:
-    def cost(obs: Any, action: Any, next_obs: Any, info: Any) -> float:
-        return float(np.abs(next_obs - obs).max())
+class Reusing(Scripted):
+    """Writes each observation into the arrays of the last one."""
 
-    one, other = sauted(1e9, cost=cost, augment=False), sauted(1e9, cost=cost, augment=False)
-    obs, _ = one.reset(seed=0)
-    other.reset(seed=0)
-    obs += 100.0
-    assert one.step(np.zeros(1))[4]["cost"] == other.step(np.zeros(1))[4]["cost"]
+    def step(self, action: Any) -> Any:
+        obs, *rest = Scripted.step(self, action)
+        for old, new in zip(leaves(self.last), leaves(obs), strict=True):
+            old[...] = new
+        return self.last, *rest
+
+    def reset(self, **asked: Any) -> Any:
+        self.last, info = Scripted.reset(self, **asked)
+        return self.last, info
+
+
+def leaves(obs: Any) -> list[np.ndarray]:
+    return [leaf for part in obs.values() for leaf in leaves(part)] if isinstance(obs, dict) else [obs]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_cost_functions_see_the_previous_observation_as_it_was(nested: bool) -> None:
+    point = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    space = gym.spaces.Dict({"a": gym.spaces.Dict({"b": point})}) if nested else point
+
+    def cost(obs: Any, action: Any, next_obs: Any, info: Any) -> float:
+        return sum(float(np.abs(new - old).max()) for old, new in zip(leaves(obs), leaves(next_obs), strict=True))
+
+    fresh, reusing = (saute.SauteWrapper(kind(space=space), 1e9, cost=cost, augment=False) for kind in (Scripted, Reusing))
+    costs = [info["cost"] for *_, info in play(fresh, seed=0)[1:]]
+    assert min(costs) > 0 and [info["cost"] for *_, info in play(reusing, seed=0)[1:]] == costs
 
 
 def test_after_a_step_without_a_cost_the_budgets_cannot_leak_into_the_next_episode() -> None:

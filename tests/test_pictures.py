@@ -19,11 +19,12 @@ from saute.algos.onpolicy import OnPolicySettings
 from saute.algos.ppo import ppo
 from saute.algos.sac import SacSettings, sac
 from saute.algos.trpo import trpo
+from saute.core.encoder import encoded_size
 from saute.core.protocol import Spec, spec_of
 from saute.learn.constraint import lagrangian, pid
 from saute.learn.drive import drive
 from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
-from saute.learn.pictures import convolved, encoded, encoded_size, init_filters
+from saute.learn.pictures import convolved, encoded, init_filters
 from saute.learn.replay import Pictured, packed, row_like, unpacked
 from saute.runs.evaluate import evaluate
 

@@ -22,7 +22,9 @@ from saute.core.protocol import Spec, spec_of
 from saute.learn.nets import policy_for
 from saute.learn.stream import bounded
 from saute.runs.checkpoint import CheckpointError
-from saute.runs.policy import BudgetedPolicy, load_policies, load_policy, policy_description, save_policies
+from saute.runs.policy import load_policies, load_policy
+from saute.runs.trained import nets_of, policy_description, save_policies
+from saute.serve.budgeted import BudgetedPolicy
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_wrong_calls_are_explained(run) -> None:
 @pytest.mark.parametrize(("place", "remaining"), [(1, 2.0), (None, np.nan), (0, np.inf)])
 def test_nobody_acts_on_numbers_that_are_none(run, place: int | None, remaining: float) -> None:
     policy = load_policy(run[0])
-    obs = np.zeros(policy.net.observations - 1)
+    obs = np.zeros(policy.about.bare)
     policy(obs, remaining=1.0)
     if place is not None:
         obs[place] = np.nan
@@ -114,7 +116,7 @@ def test_every_kind_of_policy_acts_as_before_when_it_is_loaded(kind: str, tmp_pa
     parameters = jax.tree.map(lambda leaf: 5.0 * leaf, agent.export(agent.init(jax.random.key(0))))
     save_policies(tmp_path / "policy.safetensors", [parameters], policy_description(spec, agent.policy, 1))
     policy = load_policy(tmp_path / "policy.safetensors")
-    assert policy.net == agent.policy
+    assert nets_of(tmp_path / "policy.safetensors")[0] == agent.policy
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(20, size)) if image is None else rng.integers(0, 256, (20, size))
     seen = jnp.concatenate([jnp.asarray(obs, jnp.float32), jnp.full((20, 1), 0.75)], axis=1)
@@ -139,10 +141,9 @@ def test_a_picture_beside_other_numbers_is_given_flat(tmp_path: pathlib.Path) ->
 
 def test_all_policies_of_a_run_are_loaded_at_once(run) -> None:
     folder, parameters = run
-    policies = load_policies(folder)
-    assert list(policies) == [0, 1, 2]
-    for seed, policy in policies.items():
-        assert_same(policy.parameters, parameters[seed])
+    assert list(load_policies(folder)) == [0, 1, 2]
+    for seed, stored in nets_of(folder)[1].items():
+        assert_same(stored, parameters[seed])
 
 
 def test_budgeted_policy_keeps_the_wrappers_books() -> None:

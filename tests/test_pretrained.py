@@ -27,7 +27,8 @@ from saute.runs import pretrained
 from saute.runs.build import configured, environment_of
 from saute.runs.config import Experiment
 from saute.runs.evaluate import Outcome
-from saute.runs.policy import load_policy, policy_description, save_policies
+from saute.runs.policy import load_policy
+from saute.runs.trained import policy_description, save_policies
 
 ROOT = pathlib.Path(__file__).parent.parent
 NAME = "pendulum-saute-trpo"
@@ -74,7 +75,7 @@ def test_every_policy_is_whole_small_and_found_through_the_package() -> None:
         assert len(place.joinpath(name, "policy.safetensors").read_bytes()) < 2_000_000
         assert {file.name for file in place.joinpath(name).iterdir()} == {"config.json", "policy.safetensors"}
         policies = [load_policy(f"pretrained:{name}", seed) for seed in range(config["seeds"])]
-        obs = np.random.default_rng(0).normal(size=(20, policies[0].net.observations - 1))
+        obs = np.random.default_rng(0).normal(size=(20, policies[0].about.bare))
         actions = np.array([policy(obs, remaining=config["budget"]) for policy in policies])
         assert np.isfinite(actions).all() and len(np.unique(actions, axis=0)) == config["seeds"]
 

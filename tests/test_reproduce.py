@@ -22,6 +22,7 @@ import pytest
 
 from saute.cli import reproduce as command
 from saute.cli.main import main
+from saute.core.progress import Meter
 from saute.core.protocol import spec_of
 from saute.paper import reproduce
 from saute.paper.durations import expected_seconds
@@ -173,7 +174,7 @@ def test_jobs_end_together_and_say_why(tmp_path, monkeypatch, end: str) -> None:
     monkeypatch.setattr(reproduce, "wait", waited)
     why = {"fails": "a figure failed: TrainingError: cannot write to", "killed": r"ended with code -9 \(was it killed"}
     with pytest.raises(KeyboardInterrupt if end == "stopped" else reproduce.TrainingError, match=why.get(end)):
-        reproduce._train_together(missing, 2)
+        reproduce._train_together(missing, 2, Meter("runs", 2))
     assert not multiprocessing.active_children()
 
 

@@ -35,6 +35,7 @@ from saute.runs.evaluate import Outcome
 from saute.runs.folder import TrainingError, opened, read_metrics
 from saute.runs.outcomes import keep_outcomes
 from saute.runs.policy import load_policies
+from saute.runs.trained import nets_of, save_policies
 
 HERE = pathlib.Path(__file__).parent
 FORMER = HERE / "former"
@@ -207,8 +208,8 @@ def test_a_policy_that_changes_while_it_is_tested_is_not_certified(tmp_path, mon
     run = shutil.copytree(FORMER / "policy", tmp_path / "run")
 
     def trained_on(*_: Any) -> list[Any]:
-        policies, (_, meta) = load_policies(run), saute.runs.checkpoint.load(run / "policy.safetensors")
-        saute.runs.policy.save_policies(run / "policy.safetensors", [policies[0].parameters] * 5, {**meta, "epochs": 86})
+        (_, policies), (_, meta) = nets_of(run), saute.runs.checkpoint.load(run / "policy.safetensors")
+        save_policies(run / "policy.safetensors", [policies[0]] * 5, {**meta, "epochs": 86})
         return [certifying.Trial(run, "run", CONFIG, [OUTCOME])]
 
     monkeypatch.setattr("saute.cli.certify.trials", trained_on)

@@ -30,8 +30,10 @@ from saute.learn.drive import drive
 from saute.runs.evaluate import Outcome, evaluate, pooled
 from saute.runs.loop import train
 from saute.runs.outcomes import rows_of
-from saute.runs.policy import BudgetedPolicy, Policy, load_policy
+from saute.runs.policy import load_policy
 from saute.runs.report import told
+from saute.serve.budgeted import BudgetedPolicy
+from saute.serve.policy import Policy
 
 LIMITS = (2.0, 1.0)
 COUNTED = jnp.array([True, True, True, False])

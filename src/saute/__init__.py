@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from saute.learn.constraint import lagrangian, pid
     from saute.learn.model import model_env
     from saute.runs.loop import train
-    from saute.runs.policy import BudgetedPolicy, load_policy
+    from saute.runs.policy import load_policy
     from saute.runs.validation import Selection
+    from saute.serve.budgeted import BudgetedPolicy
 
 __all__ = [
     "BudgetedPolicy",
@@ -68,7 +69,7 @@ __version__ = "0.1.0"
 
 # Loaded when first used, so that the wrappers need NumPy and Gymnasium only.
 _LAZY = {
-    "BudgetedPolicy": "saute.runs.policy",
+    "BudgetedPolicy": "saute.serve.budgeted",
     "GymEnv": "saute.envs.to_gym",
     "GymVectorEnv": "saute.envs.to_gym",
     "HostEnvs": "saute.envs.from_gym",

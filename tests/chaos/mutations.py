@@ -48,7 +48,7 @@ def _make_policy(place: pathlib.Path) -> None:
 
     from saute.core.protocol import Spec
     from saute.learn.nets import policy_for
-    from saute.runs.policy import policy_description, save_policies
+    from saute.runs.trained import policy_description, save_policies
 
     spec = Spec(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3))
     net = policy_for(spec.observation_space, spec.action_space, (3,))
@@ -63,8 +63,8 @@ def _policies(place: pathlib.Path) -> Any:
     from saute.runs.policy import load_policies
 
     def plain(policy: Any) -> Any:
-        kept = (policy.action_low, policy.action_high, policy.reference, policy.start)
-        return [pickle.dumps(leaf) for leaf in (*jax.tree.leaves(policy.parameters), *kept)], policy.net
+        net = policy.net
+        return [pickle.dumps(leaf) for leaf in jax.tree.leaves((net.filters, net.hidden, net.last, net.log_std))], policy.about
 
     return {seed: plain(policy) for seed, policy in load_policies(place).items()}
 

@@ -213,7 +213,7 @@ def untrained(place: pathlib.Path) -> pathlib.Path:
     from saute.core.protocol import spec_of
     from saute.learn.nets import policy_for
     from saute.runs.build import environment_of
-    from saute.runs.policy import policy_description, save_policies
+    from saute.runs.trained import policy_description, save_policies
 
     light(place / "genuine")
     spec = spec_of(environment_of(CONFIG))

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from saute.core.encoder import Image, pixels_of
 from saute.core.protocol import Episodes, Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, check_limits, mean, penalise
 from saute.learn.nets import MLP, ActorNet, Normaliser, init_mlp, mlp, normaliser, policy_for
-from saute.learn.pictures import Image, pixels_of
 from saute.learn.returns import advantages
 from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated
 

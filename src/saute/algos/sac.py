@@ -15,13 +15,13 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute import budget as B
+from saute.core.encoder import Image, pixels_of
 from saute.core.machine import memory
 from saute.core.options import Options
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, Free, check_limits
 from saute.learn.nets import MLP, Categorical, Normaliser, SquashedGaussian
-from saute.learn.pictures import Image, pixels_of
 from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
 from saute.learn.soft import Drawn, Enumerated, Weighed, weighing
 from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated

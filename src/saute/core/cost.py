@@ -14,6 +14,9 @@ __all__ = ["CostSource", "as_numbers", "check_batch", "check_source", "read", "r
 CostSource = str | Sequence[str] | Callable[[Any, Any, Any, Any], Any]
 """An info key (dotted for nested keys), a sequence of keys, or a function (obs, action, next_obs, info) → cost."""
 
+NUMBERS = float, np.floating, np.integer, np.bool_
+"""What is one finite or infinite number, whatever it is; other costs may be anything, and are looked at more closely."""
+
 ALLOWED = "a safety cost must be finite and ≥ 0"
 
 
@@ -39,15 +42,11 @@ def read(
     source: CostSource, shape: tuple[int, ...], obs: object, action: object, next_obs: object, info: Mapping[Any, Any]
 ) -> Any:
     """The cost of one transition: a float for shape (), an array for several constraints."""
-    cost = info.get(source)
+    cost: Any = source(obs, action, next_obs, info) if callable(source) else info.get(source)
     if type(cost) is float and 0.0 <= cost < inf and not shape:  # the usual case, with as few calls as possible
         return cost
-    if isinstance(source, str):
-        cost = _find(info, source)[0]
-    elif callable(source):
-        cost = source(obs, action, next_obs, info)
-    else:
-        cost = [_find(info, key)[0] for key in source]
+    if not callable(source):
+        cost = _find(info, source)[0] if isinstance(source, str) else [_find(info, key)[0] for key in source]
     return _as_vector(cost, source, shape) if shape else _as_scalar(cost, source)
 
 
@@ -124,7 +123,9 @@ def _find(info: Mapping[str, Any], key: str) -> tuple[Any, Any]:
 
 
 def _as_scalar(cost: npt.ArrayLike, source: CostSource) -> float:
-    if type(cost) is not float:
+    if isinstance(cost, NUMBERS):
+        cost = float(cost)
+    else:
         array = np.asarray(cost)
         if array.dtype.kind not in "biuf" or array.size != 1:
             raise ValueError(f"cost {_name(source)} is {cost!r}, expected one number; {_per_budget}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["KEY", "augmented_space", "augmenter", "batch_augmenter"]
+__all__ = ["KEY", "augmented_space", "augmenter", "batch_augmenter", "kept"]
 
 KEY = "remaining_budget"
 
@@ -48,6 +49,13 @@ def batch_augmenter(space: spaces.Space[Any]) -> Augment:
     if _is_vector(space):
         return functools.partial(_concatenate, _dtype(space))
     return _insert if isinstance(space, spaces.Dict) else _pair
+
+
+def kept(obs: Any) -> Any:
+    """A copy that stays as it is, even if the environment writes into its arrays again."""
+    if type(obs) is np.ndarray and not obs.dtype.hasobject:  # the usual case, ten times as fast as `deepcopy`
+        return obs.copy()
+    return copy.deepcopy(obs)
 
 
 def _is_vector(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:

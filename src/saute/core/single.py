@@ -17,7 +17,7 @@ from saute.budget import observe, safe, spend
 from saute.budget import shape as shaped
 from saute.core.cost import CostSource, check_source, read
 from saute.core.gauge import paint
-from saute.core.observation import augmented_space, augmenter
+from saute.core.observation import augmented_space, augmenter, kept
 from saute.core.options import BudgetLike, as_budget, options
 
 __all__ = ["SauteWrapper"]
@@ -119,7 +119,7 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
             self._rng = self.env.np_random.spawn(1)[0]
         remaining = self._draw() if budget is None else budget
         spent = np.zeros(self._budget_shape) if chosen.several else 0.0
-        self._episode = _Episode(remaining, spent, 0.0, copy.deepcopy(obs) if callable(self._source) else None)
+        self._episode = _Episode(remaining, spent, 0.0, kept(obs) if callable(self._source) else None)
         self._unknown = ""
         if self._shows:
             self.env.unwrapped.render()
@@ -143,11 +143,12 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         episode.remaining = remaining = spend(episode.remaining, cost, chosen.discount)
         is_safe = bool(safe(remaining).all()) if budget_shape else safe(remaining)
         episode.cost = episode.cost + cost
-        episode.task_return += float(task_reward)
+        earned = float(task_reward)
+        episode.task_return += earned
         if episode.obs is not None:
-            episode.obs = copy.deepcopy(obs)  # for the cost function, even if the array is changed later
+            episode.obs = kept(obs)  # for the cost function, even if the array is changed later
 
-        info["cost"], info["task_reward"], info["violated"] = cost, float(task_reward), not is_safe
+        info["cost"], info["task_reward"], info["violated"] = cost, earned, not is_safe
         info["remaining"] = remaining.copy() if budget_shape else remaining
         reward = task_reward
         if not is_safe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, cast
 
 import gymnasium as gym
@@ -16,7 +15,7 @@ from saute.core.cost import CostSource, as_numbers, check_batch, check_source, r
 from saute.core.culprit import name_culprit
 from saute.core.gauge import paint
 from saute.core.masks import along, masked
-from saute.core.observation import augmented_space, augmenter, batch_augmenter
+from saute.core.observation import augmented_space, augmenter, batch_augmenter, kept
 from saute.core.options import BudgetLike, options
 from saute.core.single import BEFORE_RESET, refuse_twice, take_budget
 
@@ -111,7 +110,7 @@ class SauteVectorWrapper(VectorWrapper):
             self._spawn(mask if not isinstance(seed, list | tuple) else mask & [s is not None for s in seed])
         self._begin(mask, budget)
         self._unknown = ""
-        self._obs = copy.deepcopy(obs) if callable(self._source) else None
+        self._obs = kept(obs) if callable(self._source) else None
         return self._observe(obs), masked(info, mask, remaining=self._report(self._remaining))
 
     def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -144,7 +143,7 @@ class SauteVectorWrapper(VectorWrapper):
             self._finish(info, ended, ~is_safe)
         self._ended = ended
         if callable(self._source):
-            self._obs = copy.deepcopy(obs)
+            self._obs = kept(obs)
         return self._observe(obs), reward, terminated, truncated, info
 
     def render(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -14,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
 from saute.core.culprit import name_culprit
 from saute.core.native import Sauted
+from saute.core.observation import kept
 from saute.core.options import Options
 from saute.core.protocol import Step
 from saute.envs.flatten import flat
@@ -55,15 +55,15 @@ class Priced(gym.Wrapper):
             info = {**info, "cost": cost}
         else:
             obs, reward, terminated, truncated, info = result
-        kept = {self.key: read(self.source, self.shape, self._obs, action, obs, info)}
+        told = {self.key: read(self.source, self.shape, self._obs, action, obs, info)}
         if self.sauted:
-            kept |= {name: _float(info[name]) for name in CARRIED}
+            told |= {name: _float(info[name]) for name in CARRIED}
         self._remember(obs)
-        return obs, float(reward), terminated, truncated, kept
+        return obs, float(reward), terminated, truncated, told
 
     def _remember(self, obs: Any) -> None:
         if callable(self.source):
-            self._obs = copy.deepcopy(obs)
+            self._obs = kept(obs)
 
 
 def vector_of(
@@ -150,7 +150,7 @@ class HostEnvs:
         """The transition of every environment."""
         obs, reward, terminated, truncated, info = self._asked(lambda: self.envs.step(actions))
         cost = self._cost(actions, obs, info)
-        self._obs = copy.deepcopy(obs) if callable(self._source) else None
+        self._obs = kept(obs) if callable(self._source) else None
         state = None
         if self.options is not None:
             self._remaining = np.array(info["remaining"], np.float64)
@@ -188,7 +188,7 @@ class HostEnvs:
         return check_batch(cost, self._source)
 
     def _begun(self, obs: Any, info: Mapping[str, Any], fresh: np.ndarray) -> np.ndarray:
-        self._obs = copy.deepcopy(obs) if callable(self._source) else None
+        self._obs = kept(obs) if callable(self._source) else None
         if self.options is not None:
             self._remaining = self._remaining.copy()
             self._remaining[fresh] = np.asarray(info["remaining"], np.float64)[fresh]

@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saute.learn.pictures import Filters, Image, check_image, encoded, encoded_size, init_filters, pixels_of
+from saute.core.encoder import Image, check_image, encoded_size, pixels_of
+from saute.learn.pictures import Filters, encoded, init_filters
 
 __all__ = [
     "Categorical",

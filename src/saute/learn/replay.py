@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UIn
 from numpy.typing import ArrayLike
 
 from saute import budget as B
+from saute.core.encoder import Image, pixels_of
 from saute.core.options import Options
 from saute.core.protocol import Transition
-from saute.learn.pictures import Image, pixels_of
 
 __all__ = ["Batch", "Replay", "Rows", "add", "create", "observed", "relabel_half", "row_like", "sample", "sauted", "stored"]
 

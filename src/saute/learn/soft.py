@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from saute.core.encoder import Image
 from saute.learn.nets import MLP, Categorical, SquashedGaussian, init_mlp, mlp, squashed_for, vector_size
-from saute.learn.pictures import Image
 
 __all__ = ["Drawn", "Enumerated", "Weighed", "weighing"]
 

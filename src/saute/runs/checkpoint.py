@@ -18,7 +18,19 @@ from saute.core.machine import memory
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-__all__ = ["CheckpointError", "config_digest", "digest_beside", "load", "newest", "numbered", "refuse_odd", "restore", "save"]
+__all__ = [
+    "CheckpointError",
+    "config_digest",
+    "digest_beside",
+    "load",
+    "named_leaves",
+    "newest",
+    "numbered",
+    "refuse_odd",
+    "refuse_unlike",
+    "restore",
+    "save",
+]
 
 MOST_HEADER = 2**24
 """Bytes of the names, types and shapes of all arrays of a file, and what is said about them."""
@@ -40,7 +52,7 @@ def save(path: pathlib.Path, tree: PyTree, meta: dict[str, Any], **others: np.nd
     """Write all leaves of a tree, other arrays by name and some JSON to one file, which appears complete or not at all."""
     from safetensors.numpy import save as serialise
 
-    arrays = {**_named(tree), **others}
+    arrays = {**named_leaves(tree), **others}
     text = json.dumps(meta, sort_keys=True)
     # One entry, because the order of several is not reproducible, and equal runs shall have equal files.
     header = json.dumps({"meta": text, "sha256": _digest(text, arrays, lambda name: arrays[name].tobytes())})
@@ -138,7 +150,11 @@ def digest_beside(file: pathlib.Path) -> str | None:
 
 def refuse_odd(template: PyTree, table: Mapping[str, Any], path: str | pathlib.Path = "the checkpoint") -> None:
     """Refuse arrays, read or not, that are not those of the template's leaves by name, shape and type."""
-    expected = _named(template)
+    refuse_unlike(named_leaves(template), table, path)
+
+
+def refuse_unlike(expected: Mapping[str, Any], table: Mapping[str, Any], path: str | pathlib.Path = "the checkpoint") -> None:
+    """Refuse arrays, read or not, that are not the expected ones by name, shape and type."""
     if expected.keys() != table.keys():
         odd = sorted(expected.keys() ^ table.keys())[:3]
         raise CheckpointError(
@@ -158,7 +174,7 @@ def restore(template: PyTree, arrays: dict[str, np.ndarray], path: str | pathlib
     import jax
 
     refuse_odd(template, arrays, path)
-    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in _named(template)])
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in named_leaves(template)])
 
 
 def numbered(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -189,7 +205,7 @@ def newest(
     return None
 
 
-def _named(tree: PyTree) -> dict[str, Any]:
+def named_leaves(tree: PyTree) -> dict[str, Any]:
     """The leaves by their paths, as contiguous arrays; those that only have a shape stay as they are."""
     import jax
 

@@ -32,9 +32,9 @@ from saute.core.files import (
 from saute.core.stopping import whole
 from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
-from saute.runs.policy import finite, save_policies
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
+from saute.runs.trained import finite, save_policies
 
 __all__ = [
     "Folder",

@@ -29,10 +29,11 @@ from saute.runs.config import Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
-from saute.runs.policy import Policy, policy_description, policy_of
 from saute.runs.report import reporting
 from saute.runs.source import IN_PYTHON, Source, is_ready
+from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
+from saute.serve.policy import Policy
 
 __all__ = ["Run", "TrainingError", "run", "train"]
 

@@ -23,10 +23,10 @@ from saute.runs.build import environment_of
 from saute.runs.config import Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
-from saute.runs.policy import Policy, load_policies
 from saute.runs.presets import changed
 from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
+from saute.runs.trained import nets_of
 
 __all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
 
@@ -91,17 +91,16 @@ def outcomes_of(
         env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
-    policies = _policies(run, config)
-    net = policies[0].net
+    net, parameters = _nets(run, config)
     if env.observation_space.shape != (net.observations,):
         raise UserError(f"{run}: the policy takes {net.observations} observations, its environment has {env.observation_space}")
     if budget is not None:
         _warn_of_unseen(run, config, budget)
     against = config.experiment.budget if budget is None else budget
     ledger = None if against is None else options(against, discount=config.experiment.discount)
-    policy, parameters = Sampled(cast(Any, net)) if sampled else net, [policy.parameters for policy in policies]
+    policy = Sampled(cast(Any, net)) if sampled else net
     try:
-        with _watching(len(policies) * episodes, against if config.experiment.discount == 1.0 else None) as watch:
+        with _watching(len(parameters) * episodes, against if config.experiment.discount == 1.0 else None) as watch:
             outcomes = tested(policy, parameters, env, episodes, seed, ledger, watch)
     except ValueError as problem:
         raise UserError(f"{run}: {problem}") from problem
@@ -152,11 +151,11 @@ def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> dict[str, st
     return digests
 
 
-def _policies(run: pathlib.Path, config: Config) -> list[Policy]:
-    """Those of all seeds of a finished run."""
+def _nets(run: pathlib.Path, config: Config) -> tuple[Any, list[Any]]:
+    """The net of a finished run, and its parameters for all seeds."""
     try:
-        policies = load_policies(source_of(run))
-        return [policies[seed] for seed in range(config.experiment.seeds)]
+        net, seeds = nets_of(source_of(run))
+        return net, [seeds[seed] for seed in range(config.experiment.seeds)]
     except CheckpointError as problem:
         raise UserError(f"{problem} (is the run finished? continue it with saute resume {run})") from None
     except KeyError as missing:
