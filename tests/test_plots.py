@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
+from matplotlib.legend import Legend
+from matplotlib.text import Text
 
-from saute.evidence.plots import LINES, PALETTE, box_plot, cost_distribution, save, training_curves
+from saute.evidence.plots import LINES, PALETTE, Group, box_plot, cost_distribution, save, training_curves
 
 BUDGET = 30.0
 
@@ -29,8 +31,13 @@ def dashed(axis: Any) -> list[Any]:
 
 
 def medians(axis: Any) -> list[float]:
-    lines = [line for line in axis.lines if line.get_linewidth() == 1.4 and len(set(line.get_ydata())) == 1]
-    return sorted(float(line.get_ydata()[0]) for line in lines if len(line.get_xdata()) == 2)
+    lines = [line for line in axis.lines if line.get_linewidth() == 1.4 and len(set(line.get_xdata())) == 1]
+    return sorted(float(line.get_xdata()[0]) for line in lines if len(line.get_ydata()) == 2)
+
+
+def words(figure: Any) -> str:
+    """All that is written on a figure."""
+    return " ".join(text.get_text().replace("\n", " ") for text in figure.findobj(Text))
 
 
 def test_boxes_show_quartiles_means_outliers_and_the_budget() -> None:
@@ -42,19 +49,48 @@ def test_boxes_show_quartiles_means_outliers_and_the_budget() -> None:
         data = [np.ravel(pair[column]) for pair in given.values()]
         assert medians(axis) == pytest.approx(sorted(np.median(values) for values in data))
         means = [line for line in axis.lines if line.get_marker() == "o"]
-        assert [line.get_ydata()[0] for line in means] == pytest.approx([values.mean() for values in data])
+        assert [line.get_xdata()[0] for line in means] == pytest.approx([values.mean() for values in data])
         assert all(line.get_markerfacecolor() == "black" for line in means)
-        boxes = [patch.get_path().vertices[:, 1] for patch in axis.patches]
+        boxes = [patch.get_path().vertices[:, 0] for patch in axis.patches]
         for box, values in zip(boxes, data, strict=True):
             assert (box.min(), box.max()) == pytest.approx(tuple(np.quantile(values, [0.25, 0.75])))
         outliers = [line for line in axis.lines if line.get_marker() == "."]
         for line, values in zip(outliers, data, strict=True):
             low, high = np.quantile(values, [0.25, 0.75])
             beyond = (values > high + 1.5 * (high - low)) | (values < low - 1.5 * (high - low))
-            assert sorted(line.get_ydata()) == pytest.approx(sorted(values[beyond]))
-    assert [label.get_text() for label in costs.get_xticklabels()] == ["vanilla", "sauté"]
+            assert sorted(line.get_xdata()) == pytest.approx(sorted(values[beyond]))
+    assert [label.get_text() for label in returns.get_yticklabels()] == ["vanilla", "sauté"]
+    assert returns.yaxis_inverted(), "the first group is on top"
     assert not dashed(returns)
-    assert [line.get_ydata()[0] for line in dashed(costs)] == [BUDGET] and dashed(costs)[0].get_linestyle() == "--"
+    assert [line.get_xdata()[0] for line in dashed(costs)] == [BUDGET] and dashed(costs)[0].get_linestyle() == "--"
+
+
+def test_pictures_say_what_they_show_and_how_many_episodes_violated() -> None:
+    costs = np.array([[10.0, 40.0, 50.0], [30.0, 20.0, 31.0]])
+    own = np.array([[True, True, True], [False, False, True]])
+    given = {"by cost": Group(costs, costs), "by its own budgets": Group(costs, costs, own)}
+    for draw in (box_plot, cost_distribution):
+        said = words(draw(given, BUDGET, "pendulum"))
+        assert "3 of 6" in said and "4 of 6" in said and "Dashed: the budget 30." in said and "pendulum: " in said
+        assert " of 6" not in words(draw({"by cost": given["by cost"]})), "nothing is violated without a budget"
+    said = words(training_curves({"a": curves()}, BUDGET))
+    assert "Cost rate: cost of the whole training so far per step, times" in said and "least to the greatest seed" in said
+
+
+def test_pictures_are_as_wide_as_a_column_and_their_letters_can_be_read() -> None:
+    for figure in (box_plot(groups(), BUDGET), training_curves({"a": curves()}, BUDGET), cost_distribution(groups(), BUDGET)):
+        assert figure.get_figwidth() == 3.3
+        assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6.0
+
+
+def test_short_runs_and_single_epochs_have_markers() -> None:
+    def marked(epochs: list[float]) -> Any:
+        return training_curves({"a": [[{"cost": cost}] for cost in epochs]}).axes[0].lines[0].get_markevery()
+
+    assert marked([1.0, 2.0, 3.0]) == [0, 1, 2]
+    nothing = float("nan")
+    long = [1.0] * 28 + [nothing, 2.0, nothing]
+    assert marked(long) == [29] and marked(long[:28]) is None
 
 
 def test_boxes_differ_in_colour_and_in_hatch() -> None:
@@ -65,7 +101,7 @@ def test_boxes_differ_in_colour_and_in_hatch() -> None:
 
 def test_curves_show_mean_and_range_of_the_seeds() -> None:
     figure = training_curves({"a": curves(), "b": curves(epochs=6, seeds=1)}, BUDGET)
-    assert [axis.get_ylabel() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost", "cost rate"]
+    assert [axis.get_title() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost", "cost rate"]
     for i, axis in enumerate(figure.axes):
         first, second = axis.lines[:2]
         np.testing.assert_allclose(first.get_xydata(), [[e + 1, 10 * i + e + 1] for e in range(4)])
@@ -75,15 +111,16 @@ def test_curves_show_mean_and_range_of_the_seeds() -> None:
         assert (at_last.min(), at_last.max()) == (10 * i + 3, 10 * i + 5)
         assert first.get_linestyle() != second.get_linestyle() and first.get_color() != second.get_color()
         assert [line.get_ydata()[0] for line in dashed(axis)] == ([] if i == 0 else [BUDGET])
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["a (mean and min–max of 3 seeds)", "b (1 seed)", "budget"]
+    (legend,) = figure.findobj(Legend)
+    assert [text.get_text() for text in legend.get_texts()] == ["a (3 seeds)", "b (1 seed)", "budget"]
 
 
 def test_curves_of_longer_epochs_go_further() -> None:
     figure = training_curves({"a": curves(), "b": curves()}, steps_per_epoch={"a": 4000, "b": 10_000})
     for axis in figure.axes:
         assert [list(line.get_xdata()) for line in axis.lines[:2]] == [[4e3, 8e3, 12e3, 16e3], [1e4, 2e4, 3e4, 4e4]]
-        assert axis.get_xlabel() == "steps of each seed" and axis.xaxis.get_major_formatter()(40_000) == "40k"
+        assert axis.xaxis.get_major_formatter()(40_000) == "40k"
+    assert [axis.get_xlabel() for axis in figure.axes] == ["", "", *["steps of each seed"] * 2]
 
 
 @pytest.mark.filterwarnings("error")
@@ -105,18 +142,19 @@ def test_a_curve_has_a_gap_where_no_episode_ended(nothing: float | None, tmp_pat
 def test_a_metric_that_a_run_lacks_has_no_panel() -> None:
     old = curves(names=("task_return", "cost", "worst_cost"))
     figure = training_curves({"new": curves(), "old": old})
-    assert [axis.get_ylabel() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost"]
+    assert [axis.get_title() for axis in figure.axes] == ["mean task return", "mean cost", "largest cost"]
     assert not any(dashed(axis) for axis in figure.axes)
 
 
 def test_distribution_of_costs() -> None:
     costs = np.array([1.0, 2.0, 2.0, 40.0])
-    histogram, cumulative = cost_distribution({"a": (costs, costs), "b": (costs, costs + 1)}, BUDGET).axes
+    histogram, other, cumulative = cost_distribution({"a": (costs, costs), "b": (costs, costs + 1)}, BUDGET).axes
     first = cumulative.lines[0]
     shares = dict(zip(first.get_xdata(), first.get_ydata(), strict=True))
     assert (shares[1.0], shares[2.0], shares[40.0]) == (0.25, 0.75, 1.0)
     assert max(histogram.patches[0].get_path().vertices[:, 1]) == pytest.approx(0.75)
-    for axis in (histogram, cumulative):
+    np.testing.assert_array_equal(histogram.get_xlim(), other.get_xlim())
+    for axis in (histogram, other, cumulative):
         assert [line.get_xdata()[0] for line in dashed(axis)] == [BUDGET]
     assert first.get_linestyle() != cumulative.lines[1].get_linestyle() and "--" not in LINES
 
@@ -131,7 +169,7 @@ def test_long_names_leave_room_for_the_boxes(tmp_path: pathlib.Path) -> None:
     given = {f"{'a-run-with-a-very-long-name' * 3}-{i}": pair for i, pair in enumerate(groups().values())}
     for figure in (box_plot(given, BUDGET), cost_distribution(given, BUDGET)):
         save(figure, tmp_path / "x.png")
-        assert all(axis.get_position().height > 0.3 and axis.get_position().width > 0.25 for axis in figure.axes)
+        assert all(axis.get_window_extent().height > 20 and axis.get_window_extent().width > 70 for axis in figure.axes)
 
 
 @pytest.mark.parametrize(

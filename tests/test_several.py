@@ -354,13 +354,13 @@ def test_every_constraint_has_panels_with_its_budget() -> None:
         return [line.get_data()[0 if vertical else 1][0] for line in axis.lines if line.get_label() == "budget"]
 
     boxes = box_plot(groups, (2.5, 1.5)).axes
-    assert [axis.get_ylabel() for axis in boxes] == ["task return", "episode cost 0", "episode cost 1"]
-    assert [dashed(axis) for axis in boxes] == [[], [2.5], [1.5]]
-    assert [dashed(axis, True) for axis in cost_distribution(groups, [2.5, 1.5]).axes] == [[2.5], [2.5], [1.5], [1.5]]
+    assert [axis.get_xlabel() for axis in boxes] == ["task return", "episode cost 0", "episode cost 1"]
+    assert [dashed(axis, True) for axis in boxes] == [[], [2.5], [1.5]]
+    assert [dashed(axis, True) for axis in cost_distribution(groups, [2.5, 1.5]).axes] == [[2.5], [1.5]] * 3
     epoch = [{"task_return": 1.0, "cost_0": 1.0, "cost_1": 2.0, "worst_cost_0": 2.0, "worst_cost_1": 3.0}]
     curves = training_curves({"a": [epoch, epoch]}, (2.5, 1.5)).axes
     assert [dashed(axis) for axis in curves] == [[], [2.5], [2.5], [1.5], [1.5]]
-    assert curves[3].get_ylabel() == "mean cost, constraint 1"
+    assert curves[3].get_title() == "mean cost, constraint 1"
     with pytest.raises(ValueError, match="pass one budget per constraint"):
         box_plot(groups, 2.5)
 

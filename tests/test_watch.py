@@ -95,16 +95,29 @@ def test_a_film_of_a_task(capsys: pytest.CaptureFixture[str]) -> None:
         saute("watch", "pendulum", "--steps", "6", "--budget", "2", "--policy", "zero", "--mode", "test", "--size", "200") == 0
     )
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "wrote pendulum.gif: 7 frames of 200×200 pixels, 20 per second"
+    assert lines[0] == "wrote pendulum.gif: 7 frames of 215×216 pixels, 20 per second"
     assert lines[1].split() == ["seed", "steps", "task", "return", "cost", "budget", "violated"]
     assert lines[2].split()[:2] == ["0", "6"] and lines[2].split()[3:] == ["0.00", "2.00", "no"]
     frames = gif("pendulum.gif", fps=20)
-    assert len(frames) == 7 and frames[0].shape == (200, 200, 3)
-    assert all(tuple(frame[3, 100]) == PAPER for frame in frames)
-    top, bottom, (left,), thick = gauge.layout(200, 200, 1)
-    bar = frames[-1][top + 3 : bottom - 3, left + thick // 2].astype(int)
+    assert len(frames) == 7 and frames[0].shape == (216, 215, 3)
+    assert all(tuple(frame[215, 100]) == PAPER for frame in frames)
+    assert not np.array_equal(frames[0][:16], frames[1][:16]), "the number of the step stands above the picture"
+    top, bottom, (left,), thick = gauge.layout(200, 215, 1)
+    bar = frames[-1][16 + top + 3 : 16 + bottom - 3, left + thick // 2].astype(int)
     assert (np.abs(bar - gauge.colour(1.0)).max(-1) < 16).all()
     assert sorted(p.name for p in pathlib.Path().iterdir() if p.suffix == ".gif") == ["pendulum.gif"]
+
+
+def test_the_picture_is_whole_beside_the_gauge_and_below_the_numbers() -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (120, 160, 3), np.uint8)
+    made = film.Film()
+    made.add(picture, "step 3   return 1.5   budget left 2 of 4", 0.5)
+    (frame,) = made
+    np.testing.assert_array_equal(frame[-120:, -160:], picture)
+    assert (frame[:-120] != PAPER).any() and (frame[-120:, :-160] != PAPER).any()
+    made = film.Film()
+    made.add(picture, "step 3   return 1.5")
+    assert next(iter(made)).shape[1] == 160, "without a budget there is no gauge"
 
 
 def test_an_mp4_of_two_episodes_whose_budget_runs_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,22 +126,22 @@ def test_an_mp4_of_two_episodes_whose_budget_runs_out(capsys: pytest.CaptureFixt
     assert saute("watch", *words, "--seed", "5") == 0
     lines = capsys.readouterr().out.splitlines()
     # Odd sizes are made even by H.264, not by us.
-    assert lines[0] == "wrote film.mp4: 10 frames of 121×81 pixels, 25 per second"
+    assert lines[0] == "wrote film.mp4: 10 frames of 141×95 pixels, 25 per second"
     assert lines[2].split() == ["5", "4", "2.00", "4.00,", "12.00", "9.00,", "9.00", "yes"]
     assert lines[3].split()[0] == "6"
     assert imageio_ffmpeg.count_frames_and_secs("film.mp4") == (10, pytest.approx(0.4))
     reader = imageio_ffmpeg.read_frames("film.mp4")
-    assert next(reader)["size"] == (122, 82)
-    frames = [np.frombuffer(frame, np.uint8).reshape(82, 122, 3) for frame in reader]
-    grey = [float(frame[20:60, 60:100].mean()) for frame in frames]
+    assert next(reader)["size"] == (142, 96)
+    frames = [np.frombuffer(frame, np.uint8).reshape(96, 142, 3) for frame in reader]
+    grey = [float(frame[34:74, 80:120].mean()) for frame in frames]
     assert len(grey) == 10 and np.allclose(grey, [0, 40, 80, 120, 160] * 2, atol=6)
 
 
 def test_a_gif_of_any_environment_at_any_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert saute("watch", "CartPole-v1", "--steps", "3", "--out", "Cart.GIF", "--size", "100", "--fps", "10") == 0
     out = capsys.readouterr().out
-    assert "4 frames of 150×100 pixels, 10 per second" in out and out.split()[-3:] == ["–", "–", "–"]
-    assert [frame.shape for frame in gif("Cart.GIF", fps=10)] == [(100, 150, 3)] * 4
+    assert "4 frames of 150×114 pixels, 10 per second" in out and out.split()[-3:] == ["–", "–", "–"]
+    assert [frame.shape for frame in gif("Cart.GIF", fps=10)] == [(114, 150, 3)] * 4
 
 
 def test_the_same_seed_gives_the_same_film(capsys: pytest.CaptureFixture[str]) -> None:

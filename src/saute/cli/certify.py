@@ -18,7 +18,7 @@ from saute.core.tables import as_json, columns, markdown, room
 from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
 from saute.evidence.certificate import certify as certify_costs
-from saute.evidence.plots import Groups, box_plot, cost_distribution, save
+from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
@@ -137,9 +137,13 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
     folder.mkdir(parents=True, exist_ok=True)
     episodes = keep_outcomes(folder, tested.outcomes)
     _draw(
-        {f"seed {i}": ([one.task_return], [one.spent]) for i, one in enumerate(tested.outcomes)},
+        {
+            f"seed {i}": Group([one.task_return], [one.spent], None if tested.violated is None else [tested.violated[i]])
+            for i, one in enumerate(tested.outcomes)
+        },
         certificate.budget,
         folder / "certificate",
+        tested.name,
     )
     about = {"provenance": {**origin, "episodes": episodes}, "config": tested.config.as_json(), "evaluation_seed": seed}
     content: dict[str, Any] = json.loads(certificate.json(run=tested.name, **about))
@@ -148,9 +152,9 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
     return content
 
 
-def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path) -> None:
-    save(box_plot(groups, budget), f"{prefix}-box.png")
-    save(cost_distribution(groups, budget), f"{prefix}-costs.png")
+def _draw(groups: Groups, budget: Budget | None, prefix: pathlib.Path, subject: str) -> None:
+    save(box_plot(groups, budget, subject), f"{prefix}-box.png")
+    save(cost_distribution(groups, budget, subject), f"{prefix}-costs.png")
 
 
 def _page(tested: Trial, certificate: Certificate, seed: int, origin: dict[str, Any]) -> str:
@@ -175,7 +179,8 @@ def _page(tested: Trial, certificate: Certificate, seed: int, origin: dict[str, 
 
 
 def _write_comparison(folder: pathlib.Path, tested: Sequence[Trial], budget: Budget, table: str) -> None:
-    _draw({one.name: (one.returns, one.costs) for one in tested}, budget, folder / "comparison")
+    groups = {one.name: Group(one.returns, one.costs, one.violated) for one in tested}
+    _draw(groups, budget, folder / "comparison", tested[0].config.experiment.env)
     certificates = "\n".join(f"- [{escaped(one.name)}]({quote(one.name)}/certificate.md)" for one in tested)
     pictures = "![Returns and costs](comparison-box.png)\n\n![Distribution of the costs](comparison-costs.png)"
     page = ["# Comparison", table, pictures, f"Certificates:\n\n{certificates}\n"]

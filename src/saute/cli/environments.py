@@ -10,10 +10,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from saute import budget as B
 from saute.core.cost import CostSource
 from saute.core.errors import UserError
-from saute.core.gauge import paint
 from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 
@@ -92,19 +90,16 @@ def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
 
 
 def camera_of(env: gym.Env, size: int | None) -> Callable[[], object]:
-    """A function that takes a picture: the environment's own `render`, or one of another size."""
+    """A function that takes a picture without gauge: the environment's own `render`, or one of another size."""
+    inner = env.env if isinstance(env, SauteWrapper) else env
     if size is None:
-        return env.render
-    if isinstance(env, SauteWrapper) and env.spec is not None and env.spec.entry_point == TASK:
-        return _drawn(env, size)
-    return lambda: _resized(env.render(), size)
+        return inner.render
+    if env.spec is not None and env.spec.entry_point == TASK:
+        from saute.envs.render import draw
 
-
-def _drawn(env: SauteWrapper, size: int) -> Callable[[], np.ndarray]:
-    from saute.envs.render import draw
-
-    bare: Any = env.unwrapped
-    return lambda: paint(draw(bare.env.task, bare.state, size), B.observe(env.remaining, env.options.reference))
+        bare: Any = env.unwrapped
+        return lambda: draw(bare.env.task, bare.state, size)
+    return lambda: _resized(inner.render(), size)
 
 
 def _resized(frame: object, size: int) -> object:

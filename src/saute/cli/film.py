@@ -1,4 +1,4 @@
-"""Films: frames in the order of time, written as GIF or MP4."""
+"""Films: frames in the order of time, with numbers above and the gauge beside them, written as GIF or MP4."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import zlib
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from saute.core.errors import UserError
+from saute.core.gauge import margin, paint
 
 __all__ = ["GIF_FPS", "Film", "write_gif", "write_mp4"]
 
@@ -17,6 +19,9 @@ GIF_FPS = 50.0
 """Browsers play faster GIFs too slowly."""
 EXACT_COLOURS = 32
 """Entries of a GIF's palette that are reserved for its most frequent colours."""
+PAPER, INK = (247, 248, 250), (38, 45, 61)
+LETTERS = 42
+"""Letters of a line that fit into the width of a film."""
 
 
 class Film:
@@ -24,6 +29,7 @@ class Film:
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] = ()
+        self._picture: tuple[int, ...] = ()
         self._frames: list[bytes] = []
 
     def __len__(self) -> int:
@@ -32,14 +38,34 @@ class Film:
     def __iter__(self) -> Iterator[np.ndarray]:
         return (np.frombuffer(zlib.decompress(frame), np.uint8).reshape(self.shape) for frame in self._frames)
 
-    def add(self, frame: object) -> None:
-        if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-            kind = type(frame).__name__
+    def add(self, picture: object, numbers: str, levels: ArrayLike = ()) -> None:
+        """One more frame: the picture, a line of numbers above it, and one bar of the gauge for each level at its left."""
+        if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            kind = type(picture).__name__
             raise UserError(f"the environment renders a {kind} instead of RGB pictures of type uint8, so it cannot be watched")
-        self.shape = self.shape or frame.shape
-        if frame.shape != self.shape:
-            raise UserError(f"the pictures change their size from {self.shape} to {frame.shape}; use --size to make them equal")
+        self._picture = self._picture or picture.shape
+        if picture.shape != self._picture:
+            raise UserError(
+                f"the pictures change their size from {self._picture} to {picture.shape}; use --size to make them equal"
+            )
+        frame = _framed(picture, numbers, np.atleast_1d(levels))
+        self.shape = frame.shape
         self._frames.append(zlib.compress(frame.tobytes(), 1))
+
+
+def _framed(picture: np.ndarray, numbers: str, levels: np.ndarray) -> np.ndarray:
+    """The whole picture, with the numbers and the gauge where it is not."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width, _ = picture.shape
+    left = margin(height, width, len(levels))
+    letters = max(9, min(round(0.05 * height), round((left + width) / LETTERS / 0.52)))
+    top = round(1.6 * letters)
+    page = Image.new("RGB", (left + width, top + height), PAPER)
+    page.paste(Image.fromarray(paint(np.full((height, left + width, 3), PAPER, np.uint8), levels)), (0, top))
+    page.paste(Image.fromarray(picture), (left, top))
+    ImageDraw.Draw(page).text((letters // 2, top // 2), numbers, INK, ImageFont.load_default(letters), anchor="lm")
+    return np.asarray(page)
 
 
 def write_gif(path: pathlib.Path, film: Film, fps: float) -> None:

@@ -10,7 +10,7 @@ from saute.cli.options import shown_as
 from saute.cli.output import writing
 from saute.cli.trials import asked_budget, common_budget, reported, trials
 from saute.core.errors import UserError
-from saute.evidence.plots import FORMATS, box_plot, cost_distribution, save, training_curves
+from saute.evidence.plots import FORMATS, Group, box_plot, cost_distribution, save, training_curves
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of, read_config, read_metrics
 from saute.runs.outcomes import Elsewhere
@@ -46,18 +46,18 @@ def plot(options: Plot) -> None:
     if options.out is not None and options.out.suffix.lower() not in FORMATS:
         raise UserError(f"--out {options.out} has to end in .png, .svg or .pdf, which decides the format")
     asked = asked_budget(options.budget)
-    budget = common_budget(options.runs, asked)
+    budget, task = common_budget(options.runs, asked), read_config(options.runs[0]).experiment.env
     if options.kind == "curves":
         metrics = {name: read_metrics(run) for run, name in names.items()}
         steps = {name: read_config(run).settings.steps_per_epoch for run, name in names.items()}
         with reported(options.runs[0]):
-            figure = training_curves(metrics, budget, steps_per_epoch=steps)
+            figure = training_curves(metrics, budget, steps_per_epoch=steps, subject=task)
     else:
         draw = {"box": box_plot, "costs": cost_distribution}[options.kind]
         tested = trials(options.runs, options.episodes, options.seed, asked, Elsewhere(trusted=options.trust))
-        groups = {one.name: (one.returns, one.costs) for one in tested}
+        groups = {one.name: Group(one.returns, one.costs, one.violated) for one in tested}
         with reported(options.runs[0]):
-            figure = draw(groups, budget)
+            figure = draw(groups, budget, task)
     out = options.out or (place_of(options.runs[0]) if len(names) == 1 else pathlib.Path()) / f"{options.kind}.png"
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`saute watch`: a film of episodes, with a gauge of the remaining budget."""
+"""`saute watch`: a film of episodes, with a gauge of the remaining budget and its numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike
 
+from saute.budget import observe
 from saute.cli import film as films
 from saute.cli.environments import camera_of, make, short_name, spec_of
 from saute.cli.film import GIF_FPS, Film
@@ -55,7 +56,7 @@ class Watch:
     fps: Annotated[float | None, shown_as("NUMBER", "default: the environment's own")] = None
     """Frames per second; a GIF has at most 50."""
     size: Annotated[int | None, shown_as("PIXELS", "default: the environment's own")] = None
-    """Height of the film."""
+    """Height of the picture; the numbers stand above it."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
@@ -139,8 +140,19 @@ def _writer(out: pathlib.Path) -> Callable[[pathlib.Path, Film, float], None]:
 def _play(env: gym.Env, policy: Act, camera: Callable[[], object], film: Film, seed: int, steps: int) -> Episode:
     """Film one episode, from its first picture to its last."""
     obs, info = env.reset(seed=seed)
-    film.add(_picture(camera))
-    task_return, cost, done, time = 0.0, None, False, 0
+    task_return, cost, done, time, budget = 0.0, None, False, 0, info.get("remaining")
+
+    def add() -> None:
+        numbers = f"step {time}   return {task_return:.1f}"
+        if not isinstance(env, SauteWrapper):
+            return film.add(_picture(camera), numbers)
+        left, levels = (
+            f"   budget left {_short(env.remaining)} of {_short(budget)}",
+            observe(env.remaining, env.options.reference),
+        )
+        return film.add(_picture(camera), numbers + left, levels)
+
+    add()
     while not done and time < steps:
         try:
             obs, reward, terminated, truncated, info = env.step(policy(obs))
@@ -150,8 +162,12 @@ def _play(env: gym.Env, policy: Act, camera: Callable[[], object], film: Film, s
         if "cost" in info:
             cost = info["cost"] + (0.0 if cost is None else cost)
         done, time = terminated or truncated, time + 1
-        film.add(_picture(camera))
+        add()
     return Episode(seed, time, task_return, cost, info.get("violated"))
+
+
+def _short(value: ArrayLike | None) -> str:
+    return ", ".join(f"{number:.1f}".removesuffix(".0") for number in np.atleast_1d(np.asarray(value, np.float64)))
 
 
 def _picture(camera: Callable[[], object]) -> object:

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAST_SIZE", "colour", "layout", "paint"]
+__all__ = ["LEAST_SIZE", "colour", "layout", "margin", "paint"]
 
 LEAST_SIZE = 40
 """Frames with fewer pixels than this in height or width are left as they are: there is no room for a gauge."""
@@ -17,7 +17,6 @@ COLOURS = np.array([(214, 58, 58), (240, 173, 60), (44, 160, 98)], float)
 """Red when empty, amber at half, green when full."""
 OVERSPENT, PALE = np.array((122, 16, 26), float), np.array((246, 190, 190), float)
 PANEL, TRACK = np.array((255, 255, 255), float), np.array((213, 218, 226), float)
-PANEL_OPACITY = 0.8
 
 
 def colour(z: float) -> np.ndarray:
@@ -32,6 +31,12 @@ def layout(height: int, width: int, bars: int) -> tuple[int, int, list[int], int
     return top, height - top, [thick + 2 * thick * i for i in range(bars)], thick
 
 
+def margin(height: int, width: int, bars: int) -> int:
+    """The columns at the left of a frame that so many bars take, with white space around them."""
+    _, _, columns, thick = layout(height, width, bars)
+    return columns[-1] + 2 * thick if columns else 0
+
+
 def paint(frame: np.ndarray, z: npt.ArrayLike) -> np.ndarray:
     """A copy of an RGB frame with one bar per constraint, filled up to z ∈ [0, 1], and striped dark red where z < 0."""
     painted = np.array(frame)
@@ -44,7 +49,7 @@ def paint(frame: np.ndarray, z: npt.ArrayLike) -> np.ndarray:
         return painted
     margin = max(2, thick // 2)
     panel = (slice(top - margin, bottom + margin), slice(columns[0] - margin, columns[-1] + thick + margin))
-    _blend(painted, panel, PANEL, PANEL_OPACITY * _rounded(bottom - top + 2 * margin, panel[1].stop - panel[1].start, margin))
+    _blend(painted, panel, PANEL, _rounded(bottom - top + 2 * margin, panel[1].stop - panel[1].start, margin))
     for value, left in zip(values, columns, strict=True):
         bar = (slice(top, bottom), slice(left, left + thick))
         _blend(painted, bar, _bar(float(value), bottom - top, thick), _rounded(bottom - top, thick, thick / 2))

@@ -21,7 +21,7 @@ from saute.core.files import CheckpointError, read_json, read_sealed, read_text,
 from saute.core.progress import Meter, progress
 from saute.core.stopping import guarded, leave, send
 from saute.core.typed import rebuilt
-from saute.evidence.plots import box_plot, save, training_curves
+from saute.evidence.plots import Group, box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row
 from saute.paper.measured import late_epochs, measure
@@ -201,7 +201,8 @@ def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episode
         if not finished(run):
             continue
         _, outcomes = outcomes_of(run, episodes_of(row, episodes), seed, row.budget)
-        groups[row.label] = ([one.task_return for one in outcomes], [one.cost for one in outcomes])
+        flags = [one.violated for one in outcomes if one.violated is not None]
+        groups[row.label] = Group([one.task_return for one in outcomes], [one.cost for one in outcomes], flags or None)
         curves[row.label], steps[row.label] = read_metrics(run), config.settings.steps_per_epoch
         late, epochs = late_epochs(curves[row.label]), config.epochs
         rows.append(measure(row.label, row.budget, outcomes, run=run.name, epochs=epochs, seconds=seconds_of(run), late=late))
@@ -211,8 +212,8 @@ def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episode
     place.mkdir(parents=True, exist_ok=True)
     budgets = {row.budget for row in artifact.rows}
     budget = budgets.pop() if len(budgets) == 1 else None
-    save(box_plot(groups, budget), place / "box.png")
-    save(training_curves(curves, budget, steps_per_epoch=steps), place / "curves.png")
+    save(box_plot(groups, budget, artifact.title), place / "box.png")
+    save(training_curves(curves, budget, steps_per_epoch=steps, subject=artifact.title), place / "curves.png")
     write_sealed(place / "numbers.json", {"rows": [row.as_json() for row in rows]})
     return True
 
