@@ -85,6 +85,18 @@ def test_nothing_is_compiled_again_after_the_first_epoch(trained: Trained) -> No
     assert trained.compiled[1:] == [0] * (EPOCHS - 1)
 
 
+@pytest.mark.parametrize("trained", [which for which in BATTERY if which.endswith("native")], indirect=True)
+def test_a_compiled_epoch_takes_nothing_from_the_host(trained: Trained) -> None:
+    """Everything that an epoch reads is on the device when it begins; an array of NumPy among it would be refused."""
+    keys = keys_of(1)
+    jax.config.update("jax_transfer_guard", "disallow")
+    try:
+        epoch = trained.body.epoch(trained.first, keys)
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+    assert_same(epoch, trained.epochs[0])
+
+
 def test_it_runs_again_bit_for_bit(trained: Trained) -> None:
     first = trained.body.first(keys_of(0))
     assert_same(first, trained.first)

@@ -227,6 +227,16 @@ def test_both_means_come_to_their_limits_and_not_beyond(name: str) -> None:
 RETURN = ("task_return",)
 
 
+@pytest.mark.slow
+def test_multipliers_keep_both_limits_on_average() -> None:
+    """Dual ascent swings around the limits; over many epochs, and all seeds, it keeps both, near the best return of 5."""
+    settings = dataclasses.replace(SMALL, hidden=(16,), target_kl=0.003)
+    run = train(saute.trpo(lagrangian(LIMITS, rate=0.1), settings), TwoArms(), seeds=5, epochs=400)
+    names = ("cost_0", "cost_1", "task_return")
+    first, second, value = np.mean([[[seed[name] for name in names] for seed in epoch] for epoch in run.metrics[-300:]], (0, 1))
+    assert first <= 1.05 * LIMITS[0] and second <= 1.05 * LIMITS[1] and value > 4.7
+
+
 # Evaluation
 
 
