@@ -22,7 +22,6 @@ from saute.core.files import (
     parsed,
     read_sealed,
     read_text,
-    refuse_link,
     sealed,
     sweep,
     unsealed,
@@ -32,6 +31,7 @@ from saute.core.files import (
 from saute.core.stopping import whole
 from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
+from saute.runs.holding import MARK, held, holder_of
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 from saute.runs.trained import finite, save_policies
@@ -42,6 +42,7 @@ __all__ = [
     "TrainingError",
     "begun",
     "discard_start",
+    "exclusively",
     "inherited",
     "names_of",
     "opened",
@@ -58,7 +59,7 @@ Metrics = dict[str, float]
 
 Show = Callable[[Any], Any]
 """Seed → parameters of its policy, as far as it is."""
-OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock")
+OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock", MARK)
 """What a run writes into its folder before its first checkpoint."""
 INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
 """What a training can begin with of another: nets, and what they see observations through."""
@@ -71,8 +72,8 @@ class TrainingError(RuntimeError):
 class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
-    def __init__(self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show):
-        self.path, self.config, self._shown = path, config, shown
+    def __init__(self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show, ours: Callable[[], bool]):
+        self.path, self.config, self._shown, self._ours = path, config, shown, ours
         self._description = {**description, "config": config.digest}
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
@@ -162,7 +163,7 @@ class Folder:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """What is written inside is, unless the folder was removed or begun anew by another process, or the disk is full."""
-        if _identity(self.path) != self._identity:
+        if _identity(self.path) != self._identity or not self._ours():
             raise TrainingError(f"{self.path} was removed or begun anew while this process trained in it; nothing is written")
         try:
             yield
@@ -228,24 +229,33 @@ def opened(
         yield None
         return
     path = pathlib.Path(out)
-    try:
-        fresh = not (path / "config.json").exists()
-        folder_in(path, "checkpoints")
-        refuse_link(path / ".lock")
-        lock = filelock.FileLock(path / ".lock", timeout=0)
-        lock.acquire()
-    except filelock.Timeout:
-        raise TrainingError(f"another process is training in {path}; wait for it, or choose another --out") from None
-    except OSError as problem:
-        raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
-    mine = _identity(path)
-    try:
-        yield Folder(path, config, description, shown)
-    finally:
-        with whole():
-            if fresh and _identity(path) == mine:
-                discard_start(path)
-            lock.release()
+    fresh = not (path / "config.json").exists()
+    with exclusively(path) as ours:
+        mine = _identity(path)
+        try:
+            yield Folder(path, config, description, shown, ours)
+        finally:
+            with whole():
+                if fresh and _identity(path) == mine:
+                    discard_start(path)
+
+
+@contextlib.contextmanager
+def exclusively(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
+    """A run folder that no other process trains in; what it gives tells whether that is still so."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder_in(path, "checkpoints")
+            ours = stack.enter_context(held(path))
+        except filelock.Timeout:
+            other = holder_of(path)
+            where = "" if other is None else f", with number {other.pid} on {other.host}"
+            raise TrainingError(
+                f"another process is training in {path}{where}; wait for it, or choose another --out"
+            ) from None
+        except OSError as problem:
+            raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
+        yield ours
 
 
 def discard_start(run: pathlib.Path) -> None:

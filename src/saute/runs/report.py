@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import math
-import os
 import pathlib
 import platform
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from saute.core.files import folder_in, refuse_link
+from saute.core.machine import cores
 from saute.core.names import nearest
 from saute.core.progress import Forms, Meter, progress, speed
 from saute.runs.config import Config
@@ -29,7 +29,7 @@ PACKAGES = ("saute", "gymnasium", "jax", "jaxlib", "mujoco", "numpy", "optax", "
 def versions() -> dict[str, Any]:
     """What a run was made with."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count(), **packages}
+    return {"python": platform.python_version(), "system": platform.system(), "cores": cores(), **packages}
 
 
 class Report(NamedTuple):
