@@ -39,6 +39,7 @@ COMMANDS = {
     "envs": Command("saute.cli.envs", "Envs", "envs", "tasks that come with the package"),
     "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
+    "runs": Command("saute.cli.runs", "Runs", "runs", "list run folders: how far they are, what they came to, where they run"),
     "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "certify": Command(
         "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"

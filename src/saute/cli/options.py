@@ -75,7 +75,7 @@ def _metavar(kind: Any) -> str:
     if origin in (Union, types.UnionType):
         several = [one for one in arguments if typing.get_origin(one) is tuple]
         words = [_metavar(one) for one in arguments if one is not type(None) and one not in several]
-        return f"{words[0]} ..." if several else "|".join(words)
+        return f"{words[0]} ..." if several and words else "|".join(words or map(_metavar, several))
     if origin is tuple:
         return f"{_metavar(arguments[0])} ..."
     return "|".join(map(str, arguments)) if origin is Literal else METAVARS.get(kind, "VALUE")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
+__all__ = ["SIGNALS", "guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 PATIENCE = 10.0

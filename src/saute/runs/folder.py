@@ -29,7 +29,7 @@ from saute.core.files import (
     write_sealed,
 )
 from saute.core.stopping import whole
-from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
+from saute.runs.checkpoint import digest_beside, load, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
 from saute.runs.holding import MARK, held, holder_of
 from saute.runs.pretrained import located, place_of
@@ -37,18 +37,23 @@ from saute.runs.report import versions
 from saute.runs.trained import finite, save_policies
 
 __all__ = [
+    "NUMBERS",
     "Folder",
     "Metrics",
     "TrainingError",
     "begun",
+    "describe",
     "discard_start",
     "exclusively",
+    "finished",
     "inherited",
+    "latest",
     "names_of",
     "opened",
     "read_config",
     "read_metrics",
     "source_of",
+    "stored_numbers",
 ]
 
 NUMBERS = "metrics"
@@ -98,21 +103,16 @@ class Folder:
                 raise TrainingError(
                     f"{self.path} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many"
                 )
-            kept = self._numbers(arrays.pop(NUMBERS, None), meta)
+            kept = self._numbers(arrays, meta)
             seeds = list(restore(template, arrays, self.path))
-        lines = list(map(_as_line, range(len(kept)), kept))
-        content = "".join(lines).encode()
         with self._writing():
-            write_atomically(self._lines, content)
-            self._written, self._end = len(kept), len(content)
-            write_sealed(self.path / "config.json", self.config.as_json())
-            write_sealed(self.path / "versions.json", versions())
+            self._written, self._end = len(kept), describe(self.path, self.config, kept)
         return seeds, kept
 
-    def _numbers(self, stored: np.ndarray | None, meta: Mapping[str, Any]) -> list[list[Metrics]]:
+    def _numbers(self, arrays: dict[str, np.ndarray], meta: Mapping[str, Any]) -> list[list[Metrics]]:
         """The metrics up to a checkpoint, which has a copy of them; those of a former version have none."""
         lines = _whole_lines(self._lines)
-        if stored is None:
+        if NUMBERS not in arrays:
             if len(lines) < meta["epoch"]:
                 raise CheckpointError(
                     f"{self._lines} has only {len(lines)} of the {meta['epoch']} epochs of the newest checkpoint, which is of "
@@ -121,7 +121,7 @@ class Folder:
                 )
             return lines[: meta["epoch"]]
         try:
-            kept = [[dict(zip(meta["names"], seed, strict=True)) for seed in epoch] for epoch in stored.tolist()]
+            kept = stored_numbers(arrays, meta)
         except (KeyError, TypeError, ValueError) as problem:
             raise CheckpointError(f"the newest checkpoint of {self.path} has odd numbers ({problem!r}); delete it") from None
         if list(map(_as_line, range(len(kept)), lines)) != list(map(_as_line, range(len(kept)), kept)):
@@ -185,6 +185,20 @@ class Folder:
                 f"{self.path} holds a run with other settings ({', '.join(other)}); choose another folder with --out, or "
                 f"continue it with saute resume {self.path}"
             )
+
+
+def describe(run: pathlib.Path, config: Config, metrics: list[list[Metrics]]) -> int:
+    """Write what a run is, with what it was made, and the numbers of its epochs, of which the bytes are told."""
+    content = "".join(map(_as_line, range(len(metrics)), metrics)).encode()
+    write_atomically(run / "metrics.jsonl", content)
+    write_sealed(run / "config.json", config.as_json())
+    write_sealed(run / "versions.json", versions())
+    return len(content)
+
+
+def stored_numbers(arrays: dict[str, np.ndarray], meta: Mapping[str, Any]) -> list[list[Metrics]]:
+    """The numbers of all epochs that a checkpoint has beside its arrays, of which they are taken."""
+    return [[dict(zip(meta["names"], seed, strict=True)) for seed in epoch] for epoch in arrays.pop(NUMBERS).tolist()]
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int] | None:
@@ -272,6 +286,26 @@ def discard_start(run: pathlib.Path) -> None:
 def begun(run: pathlib.Path) -> bool:
     """Whether a folder has something to go on from: a checkpoint."""
     return bool(numbered(run / "checkpoints"))
+
+
+def finished(run: pathlib.Path) -> bool:
+    """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
+    try:
+        epochs = read_sealed(run / "config.json", former=True).get("epochs")
+        done = read_text(run / "metrics.jsonl").count("\n")
+        return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
+    except (OSError, CheckpointError, KeyError):
+        return False
+
+
+def latest(run: pathlib.Path) -> tuple[int, list[Metrics] | None]:
+    """How many epochs are written in the metrics, and the numbers of the last one, if it can be read."""
+    file = run / "metrics.jsonl"
+    try:
+        lines = read_text(file).split("\n")[:-1]
+        return len(lines), _from_line(lines[-1], len(lines) - 1, file) if lines else None
+    except (OSError, CheckpointError):
+        return 0, None
 
 
 def source_of(run: pathlib.Path) -> pathlib.Path:
