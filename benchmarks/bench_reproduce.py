@@ -3,7 +3,7 @@
     python benchmarks/bench_reproduce.py [ARTIFACT …]
 
 Every different run is compiled and begun with its own settings, and stopped after some epochs of learning; we assume that the
-rest has the same pace. `expected` is what `saute reproduce --list` says. Then two trainings at once, as with `--jobs 2`, are
+rest has the same pace. `expected` is what `saute reproduce --list` says. Then two trainings at once, as with `--ray`, are
 compared with one after the other. It takes about 30 minutes.
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from saute.core.errors import UserError
 from saute.runs.crew import Crew, crew_of
 
-__all__ = ["Machines", "crew", "placed"]
+__all__ = ["ALONE", "Machines", "crew", "placed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Machines:
     """Cores of each process; the last bits of what ppo, trpo and cpo learn depend on it."""
     storage: pathlib.Path | None = None
     """A folder that all machines of the cluster share, to keep runs in; by default they are sent to this machine."""
+
+
+ALONE = Machines()
+"""This process, with all cores."""
 
 
 def placed(machines: Machines, out: pathlib.Path | None, name: str) -> pathlib.Path:

@@ -12,7 +12,7 @@ import types
 import typing
 from typing import Annotated, Any, Literal, Union
 
-__all__ = ["documented", "positional", "readable", "shown_as"]
+__all__ = ["documented", "flat", "positional", "readable", "shown_as"]
 
 METAVARS: dict[Any, str] = {float: "NUMBER", int: "N", str: "NAME", pathlib.Path: "FOLDER"}
 
@@ -29,6 +29,13 @@ def positional() -> Any:
     import tyro
 
     return tyro.conf.Positional
+
+
+def flat() -> Any:
+    """Options of a part that are named without it."""
+    import tyro
+
+    return tyro.conf.arg(name="")
 
 
 def readable(kind: type, defaults: Any = None, hidden: tuple[str, ...] = ()) -> type:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from saute.cli.machines import Machines, crew, placed
-from saute.cli.options import readable
+from saute.cli.machines import ALONE, Machines, crew, placed
+from saute.cli.options import flat, readable
 from saute.core.errors import UserError
 from saute.core.stopping import parting
 from saute.runs.build import configured
@@ -62,9 +62,9 @@ def train_options(words: list[str]) -> tuple[type, Config]:
     except ValueError:  # it will be said of the options as a whole
         usual = completed(Experiment("pendulum"))
     kinds = {
-        "experiment": Annotated[readable(Experiment), tyro.conf.arg(name="")],
-        "shell": Annotated[readable(Shell), tyro.conf.arg(name="")],
-        "machines": Annotated[readable(Machines), tyro.conf.arg(name="")],
+        "experiment": Annotated[readable(Experiment), flat()],
+        "shell": Annotated[readable(Shell), flat()],
+        "machines": Annotated[readable(Machines), flat()],
         "settings": readable(type(usual.settings), usual.settings),
         "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
     }
@@ -113,7 +113,7 @@ class Resume:
     """tensorboard, wandb: log there as well."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
-    machines: Annotated[Machines, tyro.conf.arg(name="")] = Machines()
+    machines: Annotated[Machines, flat()] = ALONE
 
 
 def train(options: Train) -> None:
@@ -158,7 +158,7 @@ def _run(
     out: pathlib.Path,
     logs: tuple[str, ...],
     init: pathlib.Path | None = None,
-    machines: Machines = Machines(),  # noqa: B008
+    machines: Machines = ALONE,
 ) -> None:
     if machines.ray is None and (out / PARTS).exists():
         raise UserError(f"{out} was begun with --ray; continue it with saute resume {out} --ray")

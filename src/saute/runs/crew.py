@@ -50,8 +50,9 @@ class Job(NamedTuple):
 class Crew(Protocol):
     """Whoever does jobs, each with so many cores, several at once."""
 
-    slots: int
-    """How many jobs are done at once."""
+    @property
+    def slots(self) -> int:
+        """How many jobs are done at once."""
 
     def submit(self, job: Job) -> Future[list[str]]:
         """Begin a job, or let it wait for its turn."""
@@ -69,14 +70,20 @@ def crew_of(address: str | None, each: int = 1, storage: pathlib.Path | None = N
     """
     if each < 1:
         raise UserError(f"--cores {each} must be at least 1")
-    if address is None or (not address and importlib.util.find_spec("ray") is None):
+    if address is None or (not address and not _has_ray()):
         if address is not None:
-            print("note: ray is not installed (pip install 'saute[ray]'); training in processes of this machine", file=sys.stderr)
+            print(
+                "note: ray is not installed (pip install 'saute[ray]'); training in processes of this machine", file=sys.stderr
+            )
         with _processes(each) as crew:
             yield crew
         return
     with _cluster(address, each, storage) as cluster:
         yield cluster
+
+
+def _has_ray() -> bool:
+    return importlib.util.find_spec("ray") is not None
 
 
 def done_in_turn(
@@ -118,6 +125,7 @@ class _Processes:
     slots: int
     pool: ThreadPoolExecutor
     running: dict[pathlib.Path, Any]
+    ending: bool = False
 
     def submit(self, job: Job) -> Future[list[str]]:
         return self.pool.submit(self._done, job)
@@ -134,6 +142,8 @@ class _Processes:
         self.running[job.folder] = process
         process.start()
         tell.close()
+        if self.ending:
+            process.terminate()
         try:
             said = told.recv()
         except EOFError:
@@ -152,6 +162,7 @@ def _processes(each: int) -> Iterator[_Processes]:
     try:
         yield crew
     finally:
+        crew.ending = True
         crew.pool.shutdown(wait=False, cancel_futures=True)
         for process in list(crew.running.values()):
             process.terminate()
@@ -284,7 +295,9 @@ def _refuse_odd_nodes(ray: Any, storage: pathlib.Path | None) -> None:
             probe = storage / f".probe-{os.getpid()}"
             probe.write_text(socket.gethostname())
         except OSError as problem:
-            raise UserError(f"--storage {storage} cannot be written to ({problem.strerror}); choose another folder") from problem
+            raise UserError(
+                f"--storage {storage} cannot be written to ({problem.strerror}); choose another folder"
+            ) from problem
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     task = ray.remote(num_cpus=0, max_retries=0)(_told_of_node)
     asked = {name: _here(ray, task, node).remote(versions(), probe) for node, name in names.items()}

@@ -77,7 +77,9 @@ class TrainingError(RuntimeError):
 class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
-    def __init__(self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show, ours: Callable[[], bool]):
+    def __init__(
+        self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show, ours: Callable[[], bool]
+    ):
         self.path, self.config, self._shown, self._ours = path, config, shown, ours
         self._description = {**description, "config": config.digest}
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
@@ -264,9 +266,7 @@ def exclusively(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
         except filelock.Timeout:
             other = holder_of(path)
             where = "" if other is None else f", with number {other.pid} on {other.host}"
-            raise TrainingError(
-                f"another process is training in {path}{where}; wait for it, or choose another --out"
-            ) from None
+            raise TrainingError(f"another process is training in {path}{where}; wait for it, or choose another --out") from None
         except OSError as problem:
             raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
         yield ours

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from saute.core.files import write_atomically
 from saute.core.progress import Meter, progress
 from saute.runs.checkpoint import load, newest, save
 from saute.runs.config import Config
@@ -105,6 +106,8 @@ def _merge(config: Config, out: pathlib.Path, shards: Sequence[pathlib.Path]) ->
     metrics = [stored_numbers(arrays, meta) for arrays, meta in known]
     together = [[seed for shard in epoch for seed in shard] for epoch in zip(*metrics, strict=True)]
     describe(out, config, together)
+    # Theirs, since numbers depend on how many cores each of them had.
+    write_atomically(out / "versions.json", (shards[0] / "versions.json").read_bytes())
     policies = [load(folder / "policy.safetensors") for folder in shards]
     save(out / "policy.safetensors", {}, _about(policies, config), **_counted_on([arrays for arrays, _ in policies]))
     about, names = _about(known, config), known[0][1]["names"]
