@@ -22,6 +22,7 @@ import pytest
 
 from saute.cli import reproduce as command
 from saute.cli.main import main
+from saute.core.machine import cores
 from saute.core.progress import Meter
 from saute.core.protocol import spec_of
 from saute.paper import reproduce
@@ -140,7 +141,8 @@ def test_several_train_the_same_in_processes_of_their_own_before_anything_is_tes
     only(monkeypatch, "ablation-pendulum", slice(1))
     only(monkeypatch, "pendulum-trpo", slice(2))
     monkeypatch.setattr(crew, "_has_ray", lambda: False)
-    assert main(["reproduce", "ablation-pendulum", "pendulum-trpo", "--episodes", "5", "--ray", *places(tmp_path)]) == 0
+    several = ["--ray", "--cores", str(cores())]  # with the same number of threads, for the same numbers
+    assert main(["reproduce", "ablation-pendulum", "pendulum-trpo", "--episodes", "5", *several, *places(tmp_path)]) == 0
     made = Made(tmp_path, capfd.readouterr().out)
     assert made.metrics == smoke.metrics and made.numbers("pendulum-trpo") == smoke.numbers("pendulum-trpo")
     trained = [i for i, line in enumerate(made.printed.splitlines()) if line.startswith("training ")]
