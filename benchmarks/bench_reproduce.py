@@ -22,9 +22,10 @@ from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import OnPolicySettings
 from saute.paper.durations import duration, expected_seconds
 from saute.paper.figures import ARTIFACTS
-from saute.paper.reproduce import folder_of, scaled
+from saute.paper.reproduce import scaled
 from saute.runs.build import algorithm_of, environment_of, selection_of
 from saute.runs.config import Config
+from saute.runs.folder import folder_of
 from saute.runs.loop import train
 
 LIMIT = 6 * 3600.0

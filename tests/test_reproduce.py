@@ -28,11 +28,11 @@ from saute.core.protocol import spec_of
 from saute.paper import reproduce
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS
-from saute.paper.reproduce import Need, folder_of, longest_first, scaled
+from saute.paper.reproduce import Need, longest_first, scaled
 from saute.runs import crew
 from saute.runs.build import algorithm_of, configured, environment_of
 from saute.runs.config import Experiment
-from saute.runs.folder import TrainingError, finished
+from saute.runs.folder import TrainingError, finished, folder_of
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])

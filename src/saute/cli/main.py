@@ -48,6 +48,7 @@ COMMANDS = {
     "reproduce": Command(
         "saute.cli.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),
+    "sweep": Command("saute.cli.sweep", "Sweep", "sweep", "search settings: the best return of those that are safe enough"),
     "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "export": Command("saute.cli.export", "Export", "export", "write a trained policy as one file: ONNX, C or NumPy"),
     "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),

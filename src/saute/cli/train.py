@@ -19,7 +19,7 @@ from saute.runs.checkpoint import CheckpointError
 from saute.runs.config import Config, Experiment, completed
 from saute.runs.folder import TrainingError, begun, discard_start, inherited, read_config, source_of
 from saute.runs.loop import run
-from saute.runs.presets import changed
+from saute.runs.presets import changed, stored_preset
 from saute.runs.shards import train_in_shards
 from saute.runs.source import refuse_modules
 from saute.runs.state import PARTS
@@ -56,9 +56,10 @@ def train_options(words: list[str]) -> tuple[type, Config]:
     """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
     names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
-    asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
     try:
-        usual = completed(dataclasses.replace(asked, budget=1.0))
+        names["preset"], changes = _preset(names["preset"])
+        asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
+        usual = completed(dataclasses.replace(asked, budget=1.0), changes)
     except ValueError:  # it will be said of the options as a whole
         usual = completed(Experiment("pendulum"))
     kinds = {
@@ -77,8 +78,22 @@ def read_train(words: list[str], prog: str) -> Train:
     """What the words ask for."""
     whole, usual = train_options(words)
     given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
-    changes = _changes("settings", usual.settings, given.settings) | _changes("constraint", usual.constraint, given.constraint)
-    return Train(Experiment(**vars(given.experiment)), Shell(**vars(given.shell)), Machines(**vars(given.machines)), changes)
+    try:
+        preset, stored = _preset(given.experiment.preset)
+    except ValueError as problem:
+        raise UserError(f"--preset: {problem}") from problem
+    changes = (
+        stored
+        | _changes("settings", usual.settings, given.settings)
+        | _changes("constraint", usual.constraint, given.constraint)
+    )
+    experiment = Experiment(**{**vars(given.experiment), "preset": preset})
+    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), changes)
+
+
+def _preset(said: Any) -> tuple[Any, dict[str, Any]]:
+    """The preset by its name, and what a file changes of it if one is named."""
+    return stored_preset(said) if str(said).endswith(".toml") else (said, {})
 
 
 def _changes(name: str, usual: Any, given: Any) -> dict[str, Any]:

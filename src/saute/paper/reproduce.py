@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 import sys
 import time
@@ -23,10 +21,10 @@ from saute.paper.theory import theory
 from saute.runs.build import configured
 from saute.runs.config import Config
 from saute.runs.crew import Crew, Job, done_in_turn, trained
-from saute.runs.folder import TrainingError, finished, read_metrics
+from saute.runs.folder import TrainingError, finished, folder_of, read_metrics
 from saute.runs.outcomes import outcomes_of
 
-__all__ = ["THEORY", "Need", "Scale", "folder_of", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
+__all__ = ["THEORY", "Need", "Scale", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
 
 Scale = Literal["smoke", "laptop", "paper"]
 THEORY = "theory"
@@ -50,14 +48,6 @@ def scaled(row: Row, scale: Scale) -> Config:
     else:
         asked = dataclasses.replace(asked, preset="paper", epochs=row.paper_epochs)
     return configured(asked, row.changes.get(scale))
-
-
-def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
-    """The folder of a run: equal settings share one, whatever their preset is called, so that figures share runs."""
-    numbers, asked = config.as_json(), config.experiment
-    del numbers["preset"]
-    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:10]
-    return runs / f"{asked.env}-{asked.method}-{asked.algo}-{digest}"
 
 
 def episodes_of(row: Row, asked: int) -> int:

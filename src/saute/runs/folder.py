@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -46,6 +47,7 @@ __all__ = [
     "discard_start",
     "exclusively",
     "finished",
+    "folder_of",
     "inherited",
     "latest",
     "names_of",
@@ -286,6 +288,14 @@ def discard_start(run: pathlib.Path) -> None:
 def begun(run: pathlib.Path) -> bool:
     """Whether a folder has something to go on from: a checkpoint."""
     return bool(numbered(run / "checkpoints"))
+
+
+def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
+    """The folder of a run: equal settings share one, whatever their preset is called, so that figures share runs."""
+    numbers, asked = config.as_json(), config.experiment
+    del numbers["preset"]
+    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:10]
+    return runs / f"{asked.env}-{asked.method}-{asked.algo}-{digest}"
 
 
 def finished(run: pathlib.Path) -> bool:
