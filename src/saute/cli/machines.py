@@ -29,17 +29,17 @@ ALONE = Machines()
 """This process, with all cores."""
 
 
-def placed(machines: Machines, out: pathlib.Path | None, name: str) -> pathlib.Path:
-    """Where to keep what is trained: the folder that was asked for, which has to be in the storage if there is one."""
+def placed(machines: Machines, out: pathlib.Path) -> pathlib.Path:
+    """Where to keep what is trained: in the storage if there is one, by a whole path if others shall write there."""
     storage = machines.storage
-    if storage is None:
-        return (out or pathlib.Path("runs", name)).absolute() if machines.ray is not None else out or pathlib.Path("runs", name)
-    if machines.ray is None:
+    if machines.ray is None and storage is not None:
         raise UserError(f"--storage {storage} is for the machines of a cluster; name its address with --ray HOST:PORT")
-    found = (out or storage / name).absolute()
-    if not found.is_relative_to(storage.absolute()):
-        raise UserError(f"{found} is not in --storage {storage}, which the machines share; choose a folder in it")
-    return found
+    if storage is None:
+        return out if machines.ray is None else out.absolute()
+    found = out if out.absolute().is_relative_to(storage.absolute()) else storage / out
+    if not found.absolute().is_relative_to(storage.absolute()):
+        raise UserError(f"{out} is not in --storage {storage}, which the machines share; choose a folder in it")
+    return found.absolute()
 
 
 @contextlib.contextmanager

@@ -58,6 +58,7 @@ class Reproduce:
 
 
 def reproduce(options: Reproduce) -> None:
+    options = dataclasses.replace(options, runs=placed(options.machines, options.runs))
     if options.list or options.json or not options.names:
         found = _entries(options.scale, options.runs, options.out)
         print(as_json(found) if options.json else _listing(found, options))
@@ -68,7 +69,6 @@ def reproduce(options: Reproduce) -> None:
     if options.episodes < 1:
         raise UserError(f"--episodes {options.episodes} must be at least 1")
     names = _chosen(options)
-    options = dataclasses.replace(options, runs=placed(options.machines, options.runs, ""))
     with _stopping(options.runs):
         if options.train and options.machines.ray is not None:
             trainings = [name for name in names if name != THEORY]

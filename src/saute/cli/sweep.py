@@ -69,9 +69,8 @@ def sweep(options: Sweep) -> None:
     if not 0.0 < wanted.violations <= 1.0:
         raise UserError(f"--violations {wanted.violations} is outside (0, 1]; use a probability, for example 0.05")
     space = read_space(wanted.space, asked)
-    place = placed(
-        options.machines, wanted.out, f"sweep-{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
-    )
+    name = f"sweep-{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
+    place = placed(options.machines, wanted.out or pathlib.Path("runs", name))
     plan = Plan(asked, space, place, wanted.trials, wanted.episodes, wanted.violations)
     machines = options.machines
     if machines.ray is None:  # one trial after another, each with all cores

@@ -138,7 +138,7 @@ def train(options: Train) -> None:
         raise UserError(str(problem)) from problem
     asked = config.experiment
     name = f"{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
-    out = placed(options.machines, options.shell.out, name)
+    out = placed(options.machines, options.shell.out or pathlib.Path("runs", name))
     if (begun(out) or (out / "policy.safetensors").exists()) and read_config(out) != config:
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
     if options.shell.init is not None:
@@ -163,7 +163,7 @@ def resume(options: Resume) -> None:
     epochs = config.epochs if options.epochs is None else options.epochs
     if epochs < 1:
         raise UserError(f"--epochs {epochs} must be at least 1")
-    run = placed(options.machines, options.run, options.run.name)
+    run = placed(options.machines, options.run)
     _run(changed(config, "experiment.epochs", epochs), run, options.log, machines=options.machines)
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
