@@ -176,6 +176,8 @@ def cluster() -> Iterator[Any]:
     pytest.importorskip("ray", reason="pip install 'saute[ray]'")
     from ray.cluster_utils import Cluster
 
+    for name, value in crew.QUIET.items():
+        os.environ.setdefault(name, value)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]

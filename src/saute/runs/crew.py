@@ -37,6 +37,14 @@ LOOK = 1.0
 REACHED = 5.0
 """Seconds in which a cluster has to answer."""
 
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+"""What is told to a Ray of this machine: to report nothing, and that workers are as urgent as we are, and may start slowly."""
+
 
 class Job(NamedTuple):
     """A run folder to be finished."""
@@ -245,8 +253,8 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
     import ray
 
     _refuse_unreachable(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     here = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     obeyed = {one: signal.getsignal(one) for one in SIGNALS}
     environment = {"env_vars": _threads(each)}
