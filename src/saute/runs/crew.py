@@ -120,7 +120,6 @@ def trained(config: Config, folder: pathlib.Path) -> list[str]:
     from saute.runs.loop import run
 
     notes: list[str] = []
-    folder.mkdir(parents=True, exist_ok=True)
     run(config, folder, advise=notes.append)
     return notes
 
