@@ -146,8 +146,8 @@ class _Processes:
         context = multiprocessing.get_context("spawn")
         told, tell = context.Pipe(duplex=False)
         process = context.Process(target=_quietly, args=(job, self.each, tell))
-        self.running[job.folder] = process
         process.start()
+        self.running[job.folder] = process
         tell.close()
         if self.ending:
             process.terminate()
