@@ -20,9 +20,10 @@ from saute.evidence.certificate import Certificate
 from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
+from saute.runs.config import Budget
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes
+from saute.runs.outcomes import Elsewhere, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
 

@@ -12,10 +12,10 @@ import tyro
 from saute.core.errors import UserError
 from saute.core.files import folder_in
 from saute.core.tables import as_json, columns, room
-from saute.runs.config import Config
+from saute.runs.config import Budget, Config
 from saute.runs.evaluate import TEST_SEED, Outcome, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
+from saute.runs.outcomes import Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]

@@ -114,7 +114,7 @@ def _facts(options: Export, about: Description) -> tuple[dict[str, str], float]:
     return facts | {"written by": f"saute {saute.__version__}"}, discount
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     """A value of a configuration as on the command line: 30, or 30 5 for two constraints."""
     return " ".join(
         f"{one:g}" if isinstance(one, float) else str(one) for one in (value if isinstance(value, list | tuple) else [value])

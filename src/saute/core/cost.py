@@ -77,7 +77,7 @@ def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
     return cost
 
 
-def as_numbers(cost: Any, source: CostSource) -> np.ndarray:
+def as_numbers(cost: object, source: CostSource) -> np.ndarray:
     """Costs as a new array of floats; texts are refused, though NumPy would read numbers from them."""
     try:
         array = np.asarray(cost.tolist() if isinstance(cost, np.ndarray) and cost.dtype == object else cost)

@@ -1,4 +1,4 @@
-"""Plain values, as JSON has them, in the types that dataclasses and named tuples say; whatever does not fit is refused."""
+"""JSON values turned into dataclasses and named tuples by their type annotations; a value of another type is refused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Literal, Union
 __all__ = ["rebuilt"]
 
 LARGEST = 2**31
-"""Whole numbers are below this; larger ones are damage."""
+"""Whole numbers are below this; a larger one is taken for damage."""
 
 
-def rebuilt(kind: Any, value: Any, name: str = "the file") -> Any:
-    """The value in a type: numbers, texts, tuples, and dataclasses or named tuples from mappings of all their fields.
+def rebuilt(kind: Any, value: object, name: str = "the file") -> Any:
+    """The value as a number, text, tuple, or as a dataclass or named tuple, from a mapping with an entry for each field.
 
-    Those of a named tuple that have a default may be missing.
+    Fields of a named tuple that have a default may be missing.
 
     Example:
         >>> rebuilt(tuple[float, ...], [1, 2.5])
@@ -38,8 +38,8 @@ def rebuilt(kind: Any, value: Any, name: str = "the file") -> Any:
     raise ValueError(f"{name} is {value!r}, expected {getattr(kind, '__name__', kind)}")
 
 
-def _is(kind: Any, value: Any) -> bool:
-    """Whether a value is of a plain type; a whole number serves as a float, a flag does not serve as a number."""
+def _is(kind: object, value: Any) -> bool:
+    """Whether a value is of a plain type; an int is also a float, but a bool is not a number."""
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is int:
@@ -49,7 +49,7 @@ def _is(kind: Any, value: Any) -> bool:
     return type(value) is kind
 
 
-def _one_of(kinds: Sequence[Any], value: Any, name: str) -> Any:
+def _one_of(kinds: Sequence[Any], value: object, name: str) -> Any:
     for kind in kinds:
         try:
             return rebuilt(kind, value, name)
@@ -59,7 +59,7 @@ def _one_of(kinds: Sequence[Any], value: Any, name: str) -> Any:
     raise ValueError(f"{name} is {value!r}, expected {expected}")
 
 
-def _with_fields(kind: Any, value: Any, name: str) -> Any:
+def _with_fields(kind: Any, value: object, name: str) -> Any:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} is {value!r}, expected the entries of {kind.__name__}")
     hints = typing.get_type_hints(kind)

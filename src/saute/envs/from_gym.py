@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
@@ -224,6 +225,6 @@ def _horizon(envs: VectorEnv) -> int | None:
     return min((int(limit) for limit in limits if limit), default=None)
 
 
-def _float(value: Any) -> Any:
+def _float(value: npt.ArrayLike) -> Any:
     """A float, or an array of them, for an entry of the info, whose type Gymnasium takes from the first environment."""
     return np.asarray(value, np.float64)[()]

@@ -89,7 +89,9 @@ class WorkerEnvs(VectorEnv):
         self.envs = (one,)
         """An environment like those of the workers, to be asked for what does not change."""
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         asked = dict(options or {})
         mask = asked.pop("reset_mask", None)
         if mask is not None:
@@ -116,7 +118,7 @@ class WorkerEnvs(VectorEnv):
     def np_random(self) -> Any:
         return self.get_attr("np_random")
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self.envs[0].close()
         self.parts.close(terminate=True)
 

@@ -28,7 +28,7 @@ __all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "sum
 
 T = TypeVar("T")
 LOOK = 1000
-"""Most steps of each environment in which a learner looks around before training; on the host, a tenth of them."""
+"""A learner that looks around before training makes at most so many steps in each environment; on the host, a tenth of that."""
 
 
 class Window(NamedTuple):
@@ -72,16 +72,16 @@ class Drive(NamedTuple):
     export: Callable[[Any], PyTree]
     """Parameters of the policy of a seed."""
     each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-    """`map` over the seeds, on as many cores as that pays for."""
+    """`map` over the seeds, on several cores where that is faster."""
     share: Callable[[], float | None] = lambda: None
-    """How much of the epoch under way is done; None where nobody can tell."""
+    """Which share of the running epoch is done; None where that is not known."""
 
 
 def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> Drive:
     """Training of an agent in an environment.
 
     The ledger has the budget and the discount by which violations are counted where the environment is not sautéed; one that is
-    carries its own. Without a ledger there is nothing to violate, and no number says that nothing was.
+    carries its own. Without a ledger there is no budget, so the violation rate is NaN, not 0.
     """
     if isinstance(env, HostEnvs):
         body = _OnHost(agent, env, ledger)
@@ -91,7 +91,7 @@ def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> D
 
 
 def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True) -> Callable[..., Any]:
-    """(state, stream, keys of the steps) → (state, stream, (rows, episodes, numbers)), every step one entry, as one scan."""
+    """One scan: (state, stream, keys) → (state, stream, (rows, episodes, numbers)); of each of the last three, one per step."""
     blank = agent.memory(window.num_envs)
 
     def one(carry: tuple[State, Stream], key: PRNGKeyArray) -> Any:
@@ -154,7 +154,7 @@ def host_steps(
     ledger: Options | None = None,
     fresh: bool = True,
 ) -> Iterator[tuple[Stream, Transition, Episodes]]:
-    """Steps of all environments for ever, the actions from (memory, observations, time)."""
+    """Steps of all environments, without end; `act(memory, observations, time)` chooses the actions."""
     for time in itertools.count():
         acted = act(stream.memory, stream.obs, time)
         stream, rows, episodes = advance_on_host(envs, stream, acted, blank, ledger, fresh)
@@ -162,7 +162,7 @@ def host_steps(
 
 
 class HostKeys(NamedTuple):
-    """Keys of an epoch of several seeds, drawn as in the compiled body; those of the steps as plain numbers, steps first."""
+    """Random keys of an epoch for several seeds, as the compiled body draws them; those of steps are plain numbers, steps first."""
 
     start: PRNGKeyArray
     begin: PRNGKeyArray
@@ -200,7 +200,7 @@ class _OnHost:
         self.made, self.most = 0, self.window.steps
 
     def share(self) -> float:
-        """How many of the steps of the epoch under way are made."""
+        """Which share of the running epoch's steps is done."""
         return self.made / self.most
 
     def first(self, keys: Sequence[PRNGKeyArray]) -> list[Training]:
@@ -220,7 +220,7 @@ class _OnHost:
         """An epoch of the seeds that stand side by side."""
         drawn, begun = _host_keys(jnp.stack(keys), self.window.steps), [dict[str, Any]() for _ in states]
         if fills(self.agent.begin) or fills(self.agent.observe):
-            # Copies to be donated: if the epoch is interrupted, the states that came in will be saved.
+            # Only copies are donated: if the epoch is interrupted, the states from before it are saved.
             states = [jax.tree.map(jnp.array, state) for state in states]
         if fills(self.agent.begin):
             states, begun = map(list, zip(*map(self.begin, states, drawn.begin), strict=True))
@@ -230,7 +230,7 @@ class _OnHost:
         for stream, rows, *seen in self._steps(states, self.streams[group], drawn, self.window.steps):
             self.streams[group] = stream
             self.made += 1
-            # Whoever learns from every step has seen the rest.
+            # A learner that learns from every step has used the rest already.
             kept = rows if fills(self.agent.learn) else rows._replace(obs=None, action=None, next_obs=None, extras=None)
             history.append((kept, *seen))
         rows, episodes, told = jax.tree.map(lambda *column: np.stack(column), *history)
@@ -244,7 +244,7 @@ class _OnHost:
     def _steps(
         self, states: list[State], stream: Stream, keys: HostKeys, count: int
     ) -> Iterator[tuple[Stream, Transition, Episodes, list[Metrics]]]:
-        """Steps of all seeds, and what each of them learned from it, if they learn from every step; the states change."""
+        """Steps of all seeds, and the numbers of what each seed learned from them; `states` is changed in place."""
         act_keys, observe_keys = np.asarray(keys.act), np.asarray(keys.observe)
 
         def act(memory: Memory, obs: np.ndarray, time: int) -> Acted:
@@ -323,7 +323,7 @@ def _lowest_safe(rows: Transition) -> Float[Array, ""]:
 def _learned(
     agent: Agent, state: State, seen: tuple[Any, ...], key: PRNGKeyArray, ledger: Options | None
 ) -> tuple[State, Metrics]:
-    """The end of an epoch: what is learned from all of it, and its numbers."""
+    """The end of an epoch: the learner learns from all its steps, and its numbers are made."""
     rows, episodes, numbers = seen
     state, learned = agent.learn(state, rows, episodes, key)
     finite = numbers["finite"].all() & _finite(agent.vital(state))

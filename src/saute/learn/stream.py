@@ -1,4 +1,4 @@
-"""One step of many environments and their books: episodes are counted whole, by the budget that each carries itself."""
+"""One step of many environments, and sums over their episodes; each episode carries its own budget, and counts when it ends."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Books(NamedTuple):
     remaining: Float[Any, "env ..."]
     """Of environments that are not sautéed; those that are carry their own."""
     lost: Float[Any, "env ..."]
+    """The part of their costs that rounding lost, still to be paid."""
     length: Int[Any, " env"]
 
 
@@ -110,7 +111,7 @@ def advance_on_host(
 def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[Any, "env ..."]:
     """The action that the environment is given: within its bounds, discrete ones counted from the space's `start`.
 
-    What learners store is what they chose.
+    Learners store the action that they chose, not this one.
     """
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return action + space.start.astype(action.dtype) if np.any(space.start) else action
@@ -121,7 +122,7 @@ def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[
 
 
 def _opened(zero: Float[Any, "env ..."], ledger: Options | None) -> Books:
-    """The books of fresh episodes, for costs of the shape of this zero."""
+    """The books of fresh episodes; `zero` has the shape of the costs."""
     if ledger is not None and ledger.budget_shape != zero.shape[1:]:
         have, want = (f"{shape[0]} numbers" if shape else "one number" for shape in (ledger.budget_shape, zero.shape[1:]))
         raise ValueError(f"the budget is {have}, but the cost of a step is {want}; give one budget per cost")

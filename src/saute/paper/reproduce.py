@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Literal, NamedTuple, cast
 
 from saute.core.files import CheckpointError, read_json, read_sealed, read_text, unsealed, write_sealed
@@ -143,7 +144,7 @@ def _train_together(missing: dict[pathlib.Path, Need], jobs: int, meter: Meter) 
             process.join()
 
 
-def _reason(process: Any, told: Any) -> str:
+def _reason(process: BaseProcess, told: Connection) -> str:
     """What a process that failed said, or how it ended if it could not say anything."""
     with contextlib.suppress(EOFError):
         return told.recv()
@@ -178,7 +179,7 @@ def _train(run: pathlib.Path, need: Need) -> None:
     write_sealed(run / "seconds.json", {"seconds": seconds})
 
 
-def _train_quietly(run: pathlib.Path, need: Need, tell: Any) -> None:
+def _train_quietly(run: pathlib.Path, need: Need, tell: Connection) -> None:
     """Train without a progress bar, because a terminal can show only one at a time; an error is told to the parent."""
     end_with_parent()
     with contextlib.redirect_stderr(io.StringIO()):

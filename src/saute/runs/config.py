@@ -23,10 +23,12 @@ from saute.learn.constraint import Free, Lagrangian, Pid
 from saute.runs.checkpoint import config_digest
 from saute.runs.presets import OWN, PRESETS, Changes, changed, changes_of
 
-__all__ = ["ALGORITHMS", "METHODS", "Config", "Experiment", "completed"]
+__all__ = ["ALGORITHMS", "METHODS", "Budget", "Config", "Experiment", "completed"]
 
 Settings = OnPolicySettings | SacSettings | MbpoSettings | PetsSettings
 Controller = Free | Lagrangian | Pid
+Budget = float | tuple[float, ...]
+"""One number, or one per constraint."""
 
 SETTINGS: dict[str, type[Settings]] = {
     "ppo": OnPolicySettings,
@@ -59,7 +61,7 @@ class Experiment:
     """ppo, trpo, cpo, sac, mbpo or pets."""
     method: str = "saute"
     """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
-    budget: float | tuple[float, ...] | None = None
+    budget: Budget | None = None
     """Safety budget of an episode, one number per constraint; by default the task's own."""
     cost: str | tuple[str, ...] = "cost"
     """Where the info of an own environment has its cost: a key, dotted for nested ones (safety.total), or a key per budget."""
@@ -67,7 +69,7 @@ class Experiment:
     """Discount γ of the cost: the budget is for Σ γᵗ l_t."""
     unsafe_reward: float | Literal["auto"] | None = None
     """Reward of every step once the budget is overspent; by default the task's own, or 0; auto: from random episodes."""
-    lowest_budget: float | tuple[float, ...] | None = None
+    lowest_budget: Budget | None = None
     """Draw the budget of every training episode between this and the budget, so that one policy serves all of them."""
     augment: bool = True
     """Whether a sautéed policy observes its remaining budget."""
@@ -258,14 +260,14 @@ def _check_env(asked: Experiment) -> Any:
     return make_task(name)
 
 
-def _numbers(value: object, name: str) -> float | tuple[float, ...]:
+def _numbers(value: object, name: str) -> Budget:
     """Positive numbers: one by itself, several as a tuple."""
     if not isinstance(value, tuple | list) or len(value) == 1:
         return as_budget(value[0] if isinstance(value, tuple | list) else value, (), name)
     return tuple(as_budget(value, (len(value),), name).tolist())
 
 
-def _check_costs(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
+def _check_costs(asked: Experiment, budget: Budget | None) -> None:
     """As many costs as budgets, before anything is made."""
     keys = 1 if isinstance(asked.cost, str) else len(asked.cost)
     budgets = len(budget) if isinstance(budget, tuple) else 1
@@ -286,7 +288,7 @@ def _check_costs(asked: Experiment, budget: float | tuple[float, ...] | None) ->
         raise ValueError(f"--lowest-budget has {lowest} numbers for {budgets} budget(s); pass one, or one each")
 
 
-def _check_budget(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
+def _check_budget(asked: Experiment, budget: Budget | None) -> None:
     if not 0.0 < asked.discount <= 1.0:
         raise ValueError(f"--discount {asked.discount} is outside (0, 1]; use 1 to count every cost fully, as the paper does")
     if budget is None and (asked.parts != {"vanilla"} or asked.algo == "cpo"):
@@ -301,7 +303,7 @@ def _check_budget(asked: Experiment, budget: float | tuple[float, ...] | None) -
         )
 
 
-def _controller(asked: Experiment, budget: float | tuple[float, ...] | None) -> Controller:
+def _controller(asked: Experiment, budget: Budget | None) -> Controller:
     if asked.algo == "cpo":
         return Free(cast(Any, budget))
     kind = next((MULTIPLIERS[part] for part in MULTIPLIERS if part in asked.parts), None)

@@ -25,12 +25,12 @@ from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
 from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
-from saute.runs.config import Config
+from saute.runs.config import Budget, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
 from saute.runs.report import reporting
-from saute.runs.source import IN_PYTHON, Source, is_ready
+from saute.runs.source import IN_PYTHON, Given, Source, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
 from saute.serve.policy import Policy
@@ -67,7 +67,9 @@ class Run:
         description = policy_description(spec_of(self.job.env), cast(Any, self.agent.policy), len(self.metrics))
         return policy_of(self.policies[seed], description)
 
-    def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None, sampled: bool = False) -> Evaluation:
+    def evaluate(
+        self, episodes: int = 100, seed: int = TEST_SEED, budget: float | Sequence[float] | None = None, sampled: bool = False
+    ) -> Evaluation:
         """Episodes of every seed's deterministic policy on starts that training never saw, at its own budget or another.
 
         `sampled` policies draw their actions, as in training.
@@ -110,7 +112,7 @@ class Run:
 
 def train(
     algorithm: Algorithm | str,
-    env: Any,
+    env: Given,
     *,
     budget: BudgetLike | None = None,
     cost: CostSource = "cost",
@@ -170,7 +172,7 @@ class _Job(NamedTuple):
     selection: Selection | None = None
     source: Source | None = None
 
-    def test_env(self, count: int, budget: Any = None) -> Env | HostEnvs:
+    def test_env(self, count: int, budget: Budget | None = None) -> Env | HostEnvs:
         """The environment of tests: made anew by its name or its function; where it cannot be, that of training."""
         named = not self.config.experiment.env.startswith(IN_PYTHON)
         if self.source is None and not named:
@@ -180,7 +182,7 @@ class _Job(NamedTuple):
 
 def _job(
     algorithm: Algorithm | str,
-    env: Any,
+    env: Given,
     budget: BudgetLike | None,
     cost: CostSource,
     method: str | None,

@@ -20,7 +20,7 @@ from saute.core.tables import columns
 from saute.envs import task_named
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
-from saute.runs.config import Config
+from saute.runs.config import Budget, Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.presets import changed
@@ -28,7 +28,7 @@ from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
 from saute.runs.trained import nets_of
 
-__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
+__all__ = ["Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -38,10 +38,6 @@ HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
 def heads(discount: float) -> list[str]:
     """The heads, which say so if costs are discounted."""
     return [f"discounted {head}" if head == "cost" and discount != 1.0 else head for head in HEADS]
-
-
-Budget = float | tuple[float, ...]
-"""One number, or one per constraint."""
 
 
 class Elsewhere(NamedTuple):

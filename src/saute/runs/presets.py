@@ -134,7 +134,7 @@ def changes_of(preset: str, task: str, algo: str, methods: Collection[str]) -> d
     return {name: value for row in TABLE if row.fits(preset, task, algo, methods) for name, value in row.changes.items()}
 
 
-def changed(whole: T, name: str, value: Any) -> T:
+def changed(whole: T, name: str, value: object) -> T:
     """A dataclass, or a mapping, with the part at a dotted name replaced."""
     first, _, rest = name.partition(".")
     if isinstance(whole, Mapping):

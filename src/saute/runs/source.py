@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -20,10 +20,12 @@ from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "found", "imported", "is_ready", "named", "refuse_modules"]
+__all__ = ["IN_PYTHON", "Given", "Source", "found", "imported", "is_ready", "named", "refuse_modules"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
+Given = str | gym.Env | VectorEnv | HostEnvs | Env | Callable[[], gym.Env]
+"""What a user may train on: a name, an environment, a vector of them, or a class or function that makes one."""
 
 
 class Source(NamedTuple):
@@ -124,12 +126,12 @@ def refuse_modules(run: str | os.PathLike[str], *names: str) -> None:
         )
 
 
-def is_ready(env: Any) -> bool:
+def is_ready(env: object) -> TypeGuard[Env | HostEnvs]:
     """Whether learners can train on it as it is; a class or a Gymnasium environment may have what an `Env` has, and is none."""
     return isinstance(env, HostEnvs) or (isinstance(env, Env) and not isinstance(env, gym.Env | VectorEnv | type))
 
 
-def found(env: Any, cost: CostSource = "cost") -> Source:
+def found(env: Given, cost: CostSource = "cost") -> Source:
     """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
     if not isinstance(cost, str) and not callable(cost):
         cost = tuple(cost)

@@ -94,7 +94,7 @@ def described(meta: Mapping[str, Any]) -> Description:
     return found
 
 
-def _unbounded(ends: Any) -> Any:
+def _unbounded(ends: object) -> Any:
     """Bounds for the check of types, to which an infinite number is none."""
     if not isinstance(ends, list):
         return ends
@@ -107,7 +107,7 @@ def _choices(meta: Mapping[str, Any]) -> tuple[int, ...]:
     return () if meta["low"] is not None else (_size(meta["discrete"], "discrete"),)
 
 
-def _size(value: Any, name: str) -> int:
+def _size(value: object, name: str) -> int:
     size = int(rebuilt(int, value, name))
     if not 0 < size <= LARGEST:
         raise ValueError(f"{name} is {size}, expected 1 to {LARGEST}")

@@ -35,7 +35,7 @@ class Policy:
     brake: np.ndarray | None = None
     """The action for inputs that are not finite; None if they are refused."""
 
-    def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: Any = None) -> np.ndarray:
+    def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: object = None) -> np.ndarray:
         seen = self._augmented(obs, remaining)
         known = np.isfinite(seen)
         if np.count_nonzero(known) == known.size:  # a third of the time of known.all()
