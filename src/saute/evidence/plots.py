@@ -54,12 +54,12 @@ class Group(NamedTuple):
 Groups = Mapping[str, Group]
 Budget = float | Sequence[float]
 """One number, or one per constraint."""
-Metrics = Sequence[Sequence[Mapping[str, float | None]]]
+Epochs = Sequence[Sequence[Mapping[str, float | None]]]
 """Epochs → seeds → numbers by name; NaN or None where no episode ended."""
 Line = str | tuple[int, tuple[int, ...]]
 Content = TypeVar("Content")
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 COLUMN = 3.3
 """Width in inches of every picture."""
@@ -100,11 +100,11 @@ BOXES = (
 RATE = "Cost rate: cost of the whole training so far per step, times the steps of an episode."
 
 
-def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+def styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """The same function, whose figures have letters and lines for the width of a column."""
 
     @functools.wraps(draw)
-    def drawn(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         import matplotlib
 
         with matplotlib.rc_context(STYLE):
@@ -169,7 +169,7 @@ def _boxes(axis: Axes, data: list[np.ndarray]) -> None:
 
 @styled
 def training_curves(
-    runs: Mapping[str, Metrics],
+    runs: Mapping[str, Epochs],
     budget: Budget | None = None,
     *,
     steps_per_epoch: Mapping[str, int] | None = None,
@@ -407,7 +407,7 @@ def _filled(named: Mapping[str, Content]) -> Mapping[str, Content]:
     return named
 
 
-def _table(epochs: Metrics, metric: str, name: str) -> np.ma.MaskedArray | None:
+def _table(epochs: Epochs, metric: str, name: str) -> np.ma.MaskedArray | None:
     """Numbers (epoch, seed), masked where there is none, or None if some epoch lacks the metric."""
     if len(epochs) == 0:
         raise ValueError(f"{name} has no epochs; train it first")

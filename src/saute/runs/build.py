@@ -28,7 +28,7 @@ from saute.learn.constraint import Free, Pid
 from saute.runs.config import Budget, Changes, Config, Experiment, completed
 from saute.runs.inspection import auto_unsafe_reward
 from saute.runs.presets import PRESETS, changed
-from saute.runs.source import IN_PYTHON, Given, Source, found, named
+from saute.runs.source import IN_PYTHON, Source, Trainable, found, named
 from saute.runs.validation import Selection
 
 __all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_of", "ledger_of", "planned", "selection_of"]
@@ -57,7 +57,12 @@ def configured(
 
 
 def planned(
-    algorithm: str | Algorithm, env: Given, cost: CostSource, method: str | None, changes: Changes | None = None, **asked: Any
+    algorithm: str | Algorithm,
+    env: Trainable,
+    cost: CostSource,
+    method: str | None,
+    changes: Changes | None = None,
+    **asked: Any,
 ) -> tuple[Config, Source]:
     """The configuration of a training in Python, and what makes its environments."""
     source = found(env, cost)

@@ -27,10 +27,10 @@ from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
 from saute.runs.config import Budget, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
-from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
+from saute.runs.folder import Folder, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation
-from saute.runs.report import reporting
-from saute.runs.source import IN_PYTHON, Given, Source, is_ready
+from saute.runs.report import Metrics, reporting
+from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
 from saute.serve.policy import Policy
@@ -112,7 +112,7 @@ class Run:
 
 def train(
     algorithm: Algorithm | str,
-    env: Given,
+    env: Trainable,
     *,
     budget: BudgetLike | None = None,
     cost: CostSource = "cost",
@@ -182,7 +182,7 @@ class _Job(NamedTuple):
 
 def _job(
     algorithm: Algorithm | str,
-    env: Given,
+    env: Trainable,
     budget: BudgetLike | None,
     cost: CostSource,
     method: str | None,

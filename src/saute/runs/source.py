@@ -20,11 +20,11 @@ from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Given", "Source", "found", "imported", "is_ready", "named", "refuse_modules"]
+__all__ = ["IN_PYTHON", "Source", "Trainable", "found", "imported", "is_ready", "named", "refuse_modules"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
-Given = str | gym.Env | VectorEnv | HostEnvs | Env | Callable[[], gym.Env]
+Trainable = str | gym.Env | VectorEnv | HostEnvs | Env | Callable[[], gym.Env]
 """What a user may train on: a name, an environment, a vector of them, or a class or function that makes one."""
 
 
@@ -131,7 +131,7 @@ def is_ready(env: object) -> TypeGuard[Env | HostEnvs]:
     return isinstance(env, HostEnvs) or (isinstance(env, Env) and not isinstance(env, gym.Env | VectorEnv | type))
 
 
-def found(env: Given, cost: CostSource = "cost") -> Source:
+def found(env: Trainable, cost: CostSource = "cost") -> Source:
     """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
     if not isinstance(cost, str) and not callable(cost):
         cost = tuple(cost)
