@@ -18,7 +18,6 @@ from saute.core.single import SauteWrapper
 
 __all__ = ["camera_of", "make", "registered", "short_name"]
 
-
 TASK = "saute.envs.register:single"
 """The entry point of the five tasks; they have a mode, an engine and a budget, and can be drawn at any size."""
 

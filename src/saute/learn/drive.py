@@ -162,7 +162,7 @@ def host_steps(
 
 
 class HostKeys(NamedTuple):
-    """Random keys of an epoch of several seeds, as the compiled body draws them; those of steps as plain numbers, steps first."""
+    """Random keys of an epoch of several seeds, as the compiled body draws them; those of steps are numbers, steps first."""
 
     start: PRNGKeyArray
     begin: PRNGKeyArray
