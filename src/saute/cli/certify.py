@@ -17,13 +17,12 @@ from saute.core.files import write_atomically, write_sealed
 from saute.core.tables import as_json, columns, markdown, room
 from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
-from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
 from saute.runs.config import Budget
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Elsewhere, in_words, keep_outcomes
+from saute.runs.outcomes import Elsewhere, certified, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
 
@@ -69,9 +68,7 @@ def certify(options: Certify) -> None:
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere):
         with reported(one.run):
-            certificate = certify_costs(
-                one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
-            )
+            certificate = certified(one.outcomes, budget, options.confidence)
         folder = options.out or place_of(one.run)
         folder = folder / one.name if options.out and len(options.runs) > 1 else folder
         if not options.json:

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
 from saute.core.culprit import name_culprit
+from saute.core.limits import limit_of
 from saute.core.native import Sauted
 from saute.core.observation import kept
 from saute.core.options import Options
@@ -22,8 +23,6 @@ from saute.envs.workers import WorkerEnvs
 
 __all__ = ["HostEnvs", "Priced", "vector_of"]
 
-LIMITS = ("_max_episode_steps", "horizon")
-"""Where Gymnasium's TimeLimit, and environments with a limit of their own, keep it."""
 CARRIED = ("remaining", "task_reward", "violated")
 """What a sautéed environment tells in its info besides the cost."""
 
@@ -217,12 +216,8 @@ def _horizon(envs: VectorEnv) -> int | None:
     bare = envs.unwrapped
     if hasattr(bare, "env"):
         return getattr(bare.env, "horizon", None)
-    each: Sequence[gym.Env] = getattr(bare, "envs", ())
-    specs = [envs.spec, *(env.spec for env in each)]
-    limits = [spec.max_episode_steps for spec in specs if spec is not None]
-    limits += [env.get_wrapper_attr(name) for env in each for name in LIMITS if env.has_wrapper_attr(name)]
-    limits += [getattr(getattr(env.unwrapped, "env", None), "horizon", None) for env in each]
-    return min((int(limit) for limit in limits if limit), default=None)
+    limits = [None if envs.spec is None else envs.spec.max_episode_steps, *map(limit_of, getattr(bare, "envs", ()))]
+    return min((limit for limit in limits if limit), default=None)
 
 
 def _float(value: npt.ArrayLike) -> Any:

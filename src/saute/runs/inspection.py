@@ -18,12 +18,11 @@ import numpy as np
 from gymnasium import spaces
 
 from saute.core.cost import CostSource, read
+from saute.core.limits import limit_of
 from saute.runs.advice import unsafe_reward_for
 
 __all__ = ["Episode", "Inspection", "Key", "auto_unsafe_reward", "costs_of", "greediest", "inspect", "look_alikes", "whole"]
 
-LIMITS = ("_max_episode_steps", "horizon")
-"""Where Gymnasium's TimeLimit, and environments with a limit of their own, keep it."""
 OURS = {"remaining", "task_reward", "violated", "episode_cost", "episode_task_return", "episode_violated"}
 """What a sautéed environment adds to `info`."""
 
@@ -113,7 +112,7 @@ def inspect(
         return Inspection(
             env.observation_space,
             env.action_space,
-            _limit(env),
+            limit_of(env),
             *_own(env),
             (cost,) if isinstance(cost, str) else (getattr(cost, "__name__", "cost"),) if callable(cost) else tuple(cost),
             freely,
@@ -273,14 +272,6 @@ def _to_hold(space: spaces.Space[Any], count: int) -> list[Any]:
         middle = (space.low.astype(float) + space.high) / 2
         chosen = [space.low, space.high, middle.astype(space.dtype)]
     return [*chosen, *(space.sample() for _ in range(count))][:count]
-
-
-def _limit(env: gym.Env) -> int | None:
-    """The tightest time limit that is known."""
-    limits = [env.get_wrapper_attr(name) for name in LIMITS if env.has_wrapper_attr(name)]
-    limits += [getattr(getattr(env.unwrapped, "env", None), "horizon", None)]
-    limits += [None if env.spec is None else env.spec.max_episode_steps]
-    return min((int(limit) for limit in limits if limit), default=None)
 
 
 def _own(env: gym.Env) -> tuple[float | None, float | None]:

@@ -20,7 +20,7 @@ from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.core.stopping import whole
 from saute.envs.from_gym import HostEnvs
-from saute.evidence.certificate import Certificate, certify
+from saute.evidence.certificate import Certificate
 from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
 from saute.runs.advice import Seen, advice, watched
@@ -28,7 +28,7 @@ from saute.runs.build import Algorithm, algorithm_of, described, environment_of,
 from saute.runs.config import Budget, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, TrainingError, inherited, opened
-from saute.runs.outcomes import HOST_BATCH, Evaluation
+from saute.runs.outcomes import HOST_BATCH, Evaluation, certified
 from saute.runs.report import Metrics, reporting
 from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
@@ -90,9 +90,7 @@ class Run:
         done = self.evaluate(episodes, seed)
         if done.budget is None:
             raise ValueError("there is no budget to certify; train with budget=…, in the units of the cost")
-        violated = [one.violated if one.violated_each is None else one.violated_each for one in done.outcomes]
-        spent, returns = [one.spent for one in done.outcomes], [one.task_return for one in done.outcomes]
-        return certify(spent, done.budget, violated=cast(Any, violated), returns=returns, confidence=confidence)
+        return certified(done.outcomes, done.budget, confidence)
 
     def __repr__(self) -> str:
         asked, last = self.config.experiment, self.metrics[-1]

@@ -7,7 +7,7 @@ import hashlib
 import io
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from saute.core.options import options
 from saute.core.progress import Meter, progress
 from saute.core.tables import columns
 from saute.envs import task_named
+from saute.evidence.certificate import Certificate, certify
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
 from saute.runs.config import Budget, Config
@@ -28,7 +29,18 @@ from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
 from saute.runs.trained import nets_of
 
-__all__ = ["Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
+__all__ = [
+    "Elsewhere",
+    "Evaluation",
+    "certified",
+    "flags_of",
+    "heads",
+    "in_words",
+    "keep_outcomes",
+    "numbers_of",
+    "outcomes_of",
+    "rows_of",
+]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -132,6 +144,19 @@ class Evaluation(NamedTuple):
         named = [*((str(i), one) for i, one in enumerate(self.outcomes)), ("all", pooled(self.outcomes))]
         rows = [row[1:] for seed, one in named for row in rows_of("", seed, one, self.budget)]
         return columns([heads(self.discount)[1:], *rows], right=range(5))
+
+
+def certified(outcomes: Sequence[Outcome], budget: Budget, confidence: float) -> Certificate:
+    """What the episodes of every seed prove about the budget, each held against the budget that it carried itself."""
+    spent, returns = [one.spent for one in outcomes], [one.task_return for one in outcomes]
+    return certify(spent, budget, violated=flags_of(outcomes), returns=returns, confidence=confidence)
+
+
+def flags_of(outcomes: Sequence[Outcome]) -> list[np.ndarray] | None:
+    """Which episodes of every seed violated, of several budgets which each; None if they had no budget."""
+    each = [one.violated if one.violated_each is None else one.violated_each for one in outcomes]
+    known = [flags for flags in each if flags is not None]
+    return known if len(known) == len(outcomes) else None
 
 
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> dict[str, str]:
