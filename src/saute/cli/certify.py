@@ -19,10 +19,9 @@ from saute.core.text import escaped
 from saute.evidence.certificate import Certificate
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
-from saute.runs.config import Budget
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Elsewhere, certified, in_words, keep_outcomes
+from saute.runs.outcomes import Budget, Elsewhere, certified, in_words, keep_outcomes
 from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from saute.cli.environments import registered
+from saute.cli.environments import spec_of
 from saute.cli.options import shown_as
 from saute.core import tables
 from saute.core.errors import UserError
@@ -48,7 +48,7 @@ def check(options: Check) -> None:
         raise UserError("--cost names nothing; pass a key of info, or leave it out for 'cost'")
     if options.episodes < 1 or not options.seconds > 0:
         raise UserError(f"--episodes {options.episodes} must be at least 1, and --seconds {options.seconds:g} above 0")
-    spec = registered(options.env)
+    spec = spec_of(options.env)
     try:
         with progress(Meter("", 0, f"looking, for {options.seconds:g} s at most")):
             seen = inspect(

@@ -9,20 +9,20 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 
 from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 
-__all__ = ["camera_of", "make", "registered", "short_name"]
+__all__ = ["camera_of", "make", "short_name", "spec_of"]
 
+Spec = gym.envs.registration.EnvSpec
 TASK = "saute.envs.register:single"
 """The entry point of the five tasks; they have a mode, an engine and a budget, and can be drawn at any size."""
 
 
-def registered(name: str) -> EnvSpec:
+def spec_of(name: str) -> Spec:
     """The registered environment of a task's name or a Gymnasium id; in module:Id the module is imported first."""
     tasks = {spec.kwargs["name"]: id for id, spec in gym.registry.items() if spec.entry_point == TASK}
     module, _, id = name.rpartition(":")
@@ -42,13 +42,13 @@ def registered(name: str) -> EnvSpec:
         raise UserError(f"unknown environment {name!r}{hint} Use {', '.join(tasks)}, or any Gymnasium id") from error
 
 
-def short_name(spec: EnvSpec) -> str:
+def short_name(spec: Spec) -> str:
     """The name of the environment in file names."""
     return spec.kwargs["name"] if spec.entry_point == TASK else spec.name
 
 
 def make(
-    spec: EnvSpec,
+    spec: Spec,
     mode: str,
     engine: str | None,
     budget: Sequence[float],
@@ -72,7 +72,7 @@ def make(
         raise UserError(str(error)) from error
 
 
-def _pictured(spec: EnvSpec, mode: str, engine: str | None) -> gym.Env:
+def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
     own = spec.entry_point == TASK
     if not own and (mode != "train" or engine):
         raise UserError(f"--mode and --engine are options of the five tasks; {spec.id} does not have them")

@@ -12,10 +12,10 @@ import tyro
 from saute.core.errors import UserError
 from saute.core.files import folder_in
 from saute.core.tables import as_json, columns, room
-from saute.runs.config import Budget, Config
+from saute.runs.config import Config
 from saute.runs.evaluate import TEST_SEED, Outcome, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
+from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -47,7 +47,7 @@ class Evaluate:
     """Print all numbers as JSON instead."""
 
 
-class Result(NamedTuple):
+class Tested(NamedTuple):
     """The episodes of a run at one budget, and the folder that they are to be kept in."""
 
     run: pathlib.Path
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
 
 def evaluate_runs(options: Evaluate) -> None:
-    done = list[Result]()
+    done = list[Tested]()
     try:
         done.extend(_tested(options))
     finally:  # the numbers come first: what was tested is shown, whatever becomes of the rest
@@ -78,25 +78,25 @@ def evaluate_runs(options: Evaluate) -> None:
         print(f"wrote every episode to {', '.join(dict.fromkeys(str(one.place) for one in done))}")
 
 
-def _tested(options: Evaluate) -> Iterator[Result]:
+def _tested(options: Evaluate) -> Iterator[Tested]:
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         for budget in _budgets(run, options.budget):
             config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, elsewhere, options.sampled)
             inside = "" if budget is None else f"budget-{in_words(budget).replace(' ', '-')}"
-            yield Result(run, config, outcomes, place, inside)
+            yield Tested(run, config, outcomes, place, inside)
 
 
-def _table(done: Sequence[Result]) -> str:
+def _table(done: Sequence[Tested]) -> str:
     discount = min(one.config.experiment.discount for one in done)
     named = [(one, seed, outcome) for one in done for seed, outcome in one.named()]
     rows = [row for one, seed, outcome in named for row in rows_of(str(one.run), seed, outcome, one.config.experiment.budget)]
     return columns([heads(discount), *rows], right=range(1, 6), width=room())
 
 
-def _numbers(done: Sequence[Result]) -> str:
-    def of(one: Result) -> dict[str, Any]:
+def _numbers(done: Sequence[Tested]) -> str:
+    def of(one: Tested) -> dict[str, Any]:
         asked, seeds = one.config.experiment, {seed: numbers_of(outcome) for seed, outcome in one.named()}
         return {"run": one.run, "budget": asked.budget, "discount": asked.discount, "all": seeds.pop("all"), "seeds": seeds}
 

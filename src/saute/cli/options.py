@@ -31,7 +31,7 @@ def positional() -> Any:
     return tyro.conf.Positional
 
 
-def readable(kind: type, defaults: object = None, hidden: tuple[str, ...] = ()) -> type:
+def readable(kind: type, defaults: Any = None, hidden: tuple[str, ...] = ()) -> type:
     """A dataclass with the fields of another, whose help is in words: NUMBER ... instead of {None}|FLOAT|{[FLOAT [FLOAT ...]]}.
 
     The defaults are those of an instance, if one is given.
@@ -70,7 +70,7 @@ def documented(kind: type) -> dict[str, str]:
     return {name: " ".join(str(ast.literal_eval(text)).split()) for name, text in texts.items()}
 
 
-def _metavar(kind: object) -> str:
+def _metavar(kind: Any) -> str:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         several = [one for one in arguments if typing.get_origin(one) is tuple]
@@ -81,5 +81,5 @@ def _metavar(kind: object) -> str:
     return "|".join(map(str, arguments)) if origin is Literal else METAVARS.get(kind, "VALUE")
 
 
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     return " ".join(map(_text, value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)

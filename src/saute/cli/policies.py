@@ -17,13 +17,13 @@ from saute.core.single import SauteWrapper
 from saute.envs.flatten import flat
 from saute.runs.pretrained import PREFIX
 
-__all__ = ["Player", "policy_of"]
+__all__ = ["Act", "policy_of"]
 
-Player = Callable[[object], object]
+Act = Callable[[object], object]
 """A policy: observation → action."""
 
 
-def policy_of(name: str) -> Callable[[gym.Env], Player]:
+def policy_of(name: str) -> Callable[[gym.Env], Act]:
     """A function that makes the policy of this name for an environment."""
     if name == "random":
         return lambda env: lambda obs: env.action_space.sample()
@@ -36,7 +36,7 @@ def policy_of(name: str) -> Callable[[gym.Env], Player]:
     return lambda env: lambda obs: _admissible(name, function, obs, env.action_space)
 
 
-def _imported(name: str) -> Player:
+def _imported(name: str) -> Act:
     module, colon, path = name.partition(":")
     if not colon:
         raise UserError(
@@ -53,7 +53,7 @@ def _imported(name: str) -> Player:
     return function
 
 
-def _trained(run: str, seed: str) -> Callable[[gym.Env], Player]:
+def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
     """The deterministic policy of a run folder; it sees the remaining budget if it was trained with it."""
     from saute.runs.policy import load_policy
 
@@ -64,7 +64,7 @@ def _trained(run: str, seed: str) -> Callable[[gym.Env], Player]:
     except ValueError as problem:
         raise UserError(str(problem)) from problem
 
-    def load(env: gym.Env) -> Player:
+    def load(env: gym.Env) -> Act:
         if policy.reference is not None and not isinstance(env, SauteWrapper):
             raise UserError(f"the policy of {run} needs a budget; pass --budget")
 
@@ -82,7 +82,7 @@ def _trained(run: str, seed: str) -> Callable[[gym.Env], Player]:
     return load
 
 
-def _resting(space: gym.Space) -> Player:
+def _resting(space: gym.Space) -> Act:
     """A policy that always takes the allowed action nearest to zero."""
     if isinstance(space, gym.spaces.Box):
         action: object = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
@@ -95,7 +95,7 @@ def _resting(space: gym.Space) -> Player:
     return lambda obs: action
 
 
-def _admissible(name: str, function: Player, obs: object, space: gym.Space) -> object:
+def _admissible(name: str, function: Act, obs: object, space: gym.Space) -> object:
     """The function's action, clipped to the bounds of a Box; an action of the wrong shape, or NaN, is refused."""
     try:
         action = function(obs)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from saute.core.errors import UserError
-from saute.runs.config import Budget, Config
+from saute.runs.config import Config
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import OWN, Elsewhere, flags_of, in_words, outcomes_of
+from saute.runs.outcomes import OWN, Budget, Elsewhere, flags_of, in_words, outcomes_of
 
 __all__ = ["Trial", "asked_budget", "common_budget", "reported", "trials"]
 

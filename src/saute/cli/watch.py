@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 
 from saute.budget import observe
 from saute.cli import film as films
-from saute.cli.environments import camera_of, make, registered, short_name
+from saute.cli.environments import camera_of, make, short_name, spec_of
 from saute.cli.film import GIF_FPS, Film
 from saute.cli.options import shown_as
 from saute.cli.output import replacing, writing
-from saute.cli.policies import Player, policy_of
+from saute.cli.policies import Act, policy_of
 from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.single import SauteWrapper
@@ -61,7 +61,7 @@ class Watch:
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
 
-class Shown(NamedTuple):
+class Episode(NamedTuple):
     """The result of an episode; cost is None if the environment reports none, violated if there is no budget."""
 
     seed: int
@@ -75,7 +75,7 @@ def watch(options: Watch) -> None:
     """Play the episodes, write the film, and print a table of the episodes."""
     _check(options)
     options, cost = _of_run(options)
-    spec = registered(options.env)
+    spec = spec_of(options.env)
     out = options.out or pathlib.Path(f"{short_name(spec)}.gif")
     write = _writer(out)
     with replacing(out) as partial:
@@ -137,7 +137,7 @@ def _writer(out: pathlib.Path) -> Callable[[pathlib.Path, Film, float], None]:
     return writers[out.suffix.lower()]
 
 
-def _play(env: gym.Env, policy: Player, camera: Callable[[], object], film: Film, seed: int, steps: int) -> Shown:
+def _play(env: gym.Env, policy: Act, camera: Callable[[], object], film: Film, seed: int, steps: int) -> Episode:
     """Film one episode, from its first picture to its last."""
     obs, info = env.reset(seed=seed)
     task_return, cost, done, time, budget = 0.0, None, False, 0, info.get("remaining")
@@ -163,7 +163,7 @@ def _play(env: gym.Env, policy: Player, camera: Callable[[], object], film: Film
             cost = info["cost"] + (0.0 if cost is None else cost)
         done, time = terminated or truncated, time + 1
         add()
-    return Shown(seed, time, task_return, cost, info.get("violated"))
+    return Episode(seed, time, task_return, cost, info.get("violated"))
 
 
 def _short(value: ArrayLike | None) -> str:
@@ -177,7 +177,7 @@ def _picture(camera: Callable[[], object]) -> object:
         raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
 
 
-def _table(episodes: Sequence[Shown], budget: ArrayLike | None) -> str:
+def _table(episodes: Sequence[Episode], budget: ArrayLike | None) -> str:
     """Return, cost and violation of each episode, in columns."""
     rows = [("seed", "steps", "task return", "cost", "budget", "violated")]
     for episode in episodes:

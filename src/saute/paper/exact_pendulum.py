@@ -16,7 +16,7 @@ from saute.envs.safe_pendulum import Pendulum
 from saute.exact import Mdp, mdp, stages
 from saute.runs.evaluate import Outcome
 
-__all__ = ["Grid", "Solution", "discretise", "dual_values", "plan", "roll_out", "starts", "value_at"]
+__all__ = ["Grid", "Plan", "discretise", "dual_values", "plan", "roll_out", "starts", "value_at"]
 
 Pair = tuple[Array, Array]
 LOOKAHEAD = 41
@@ -32,7 +32,7 @@ class Grid(NamedTuple):
     levels: int
 
 
-class Solution(NamedTuple):
+class Plan(NamedTuple):
     """V at every `stride`-th number of steps to go, for the remaining budgets 0, width, 2 width, …"""
 
     values: Float[Array, "slice angle speed level"]
@@ -62,7 +62,7 @@ def discretise(task: Pendulum, grid: Grid, width: float, price: float = 0.0) -> 
 
 def plan(
     task: Pendulum, grid: Grid, largest_budget: float, unsafe_reward: float = 0.0, price: float = 0.0, stride: int = 10
-) -> Solution:
+) -> Plan:
     """Values for all budgets up to the largest; with 0 levels there is no budget, but each unit of cost has a price λ."""
     if not 0.0 < largest_budget < np.inf:
         raise ValueError(f"largest_budget={largest_budget} must be positive and finite, in the units of the cost")
@@ -75,7 +75,7 @@ def plan(
     for done, value in enumerate(stages(problem, grid.levels, task.horizon, unsafe_reward), 1):
         if done % stride == 0 or done == task.horizon:
             kept.append(value.reshape(shape))
-    return Solution(jnp.asarray(np.stack(kept)), stride, width, unsafe_reward)
+    return Plan(jnp.asarray(np.stack(kept)), stride, width, unsafe_reward)
 
 
 def starts(task: Pendulum, episodes: int, seed: int = 0) -> Float[Array, "episode 2"]:
@@ -85,12 +85,12 @@ def starts(task: Pendulum, episodes: int, seed: int = 0) -> Float[Array, "episod
     return jax.vmap(task.start)(jax.random.split(jax.random.key(seed), episodes))
 
 
-def value_at(task: Pendulum, plan: Solution, x: Float[Array, "episode 2"], budget: float) -> np.ndarray:
+def value_at(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: float) -> np.ndarray:
     """V₀ of the grid, at the given starts with a budget."""
     return np.asarray(_values_at(task, plan.values[-1], x, jnp.float32(budget / plan.width)))
 
 
-def roll_out(task: Pendulum, plan: Solution, x: Float[Array, "episode 2"], budget: float) -> Outcome:
+def roll_out(task: Pendulum, plan: Plan, x: Float[Array, "episode 2"], budget: float) -> Outcome:
     """Episodes in the true dynamics; the controller looks one step ahead: max_a r + V(x', w − l)."""
     returns, costs = _roll_out(task, plan.stride, plan._replace(stride=0), x, jnp.float32(budget))
     paid = np.asarray(costs)
@@ -150,7 +150,7 @@ def _values_at(task: Pendulum, value: Float[Array, "angle speed level"], x: Floa
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _roll_out(task: Pendulum, stride: int, plan: Solution, x: Float[Array, "episode 2"], budget: Array) -> tuple[Array, Array]:
+def _roll_out(task: Pendulum, stride: int, plan: Plan, x: Float[Array, "episode 2"], budget: Array) -> tuple[Array, Array]:
     actions = jnp.linspace(-1.0, 1.0, LOOKAHEAD)[:, None]
 
     def step(carry: Pair, time: Array) -> tuple[Pair, Pair]:

@@ -33,11 +33,12 @@ from saute.core.stopping import whole
 from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
-from saute.runs.report import Metrics, versions
+from saute.runs.report import versions
 from saute.runs.trained import finite, save_policies
 
 __all__ = [
     "Folder",
+    "Metrics",
     "TrainingError",
     "begun",
     "discard_start",
@@ -51,6 +52,10 @@ __all__ = [
 
 NUMBERS = "metrics"
 """The name of the numbers of all epochs in a checkpoint."""
+Metrics = dict[str, float]
+"""Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
+
+
 Show = Callable[[Any], Any]
 """Seed → parameters of its policy, as far as it is."""
 OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock")

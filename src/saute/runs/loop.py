@@ -27,9 +27,9 @@ from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
 from saute.runs.config import Budget, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
-from saute.runs.folder import Folder, TrainingError, inherited, opened
+from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation, certified
-from saute.runs.report import Metrics, reporting
+from saute.runs.report import reporting
 from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated

@@ -29,18 +29,8 @@ from saute.runs.report import outcome_told
 from saute.runs.source import refuse_modules
 from saute.runs.trained import nets_of
 
-__all__ = [
-    "Elsewhere",
-    "Evaluation",
-    "certified",
-    "flags_of",
-    "heads",
-    "in_words",
-    "keep_outcomes",
-    "numbers_of",
-    "outcomes_of",
-    "rows_of",
-]
+__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
+__all__ += ["certified", "flags_of"]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")

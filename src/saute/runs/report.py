@@ -18,11 +18,10 @@ from saute.core.names import nearest
 from saute.core.progress import Forms, Meter, progress, speed
 from saute.runs.config import Config
 
-__all__ = ["LOGGERS", "Metrics", "Report", "logger", "outcome_told", "reporting", "told", "versions"]
+__all__ = ["LOGGERS", "Report", "logger", "outcome_told", "reporting", "told", "versions"]
 
-Metrics = dict[str, float]
-"""Numbers of one epoch of one seed; NaN, in files null, where there was nothing to measure."""
-Log = Callable[[int, list[Metrics]], None]
+Metrics = list[dict[str, float]]
+Log = Callable[[int, Metrics], None]
 """(epoch, numbers of every seed) → None."""
 PACKAGES = ("saute", "gymnasium", "jax", "jaxlib", "mujoco", "numpy", "optax", "scipy")
 
@@ -50,7 +49,7 @@ def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Itera
     budget = asked.budget if asked.discount == 1.0 else None
     with progress(meter, stays=True), logger(logs, out, config.as_json()) as log:
 
-        def epoch(number: int, metrics: list[Metrics]) -> None:
+        def epoch(number: int, metrics: Metrics) -> None:
             nonlocal last
             last, before = time.monotonic(), last
             meter.tell(number + 1, *told(metrics, budget), (speed(steps / (last - before)), ""))
@@ -59,7 +58,7 @@ def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Itera
         yield Report(meter.begin, epoch)
 
 
-def told(metrics: list[Metrics], budget: float | Sequence[float] | None = None) -> list[Forms]:
+def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> list[Forms]:
     """What to say of an epoch: the return over all seeds in which an episode has ended, the worst costs, all violations.
 
     Each of several costs is beside its budget, as in "worst 12.1/30 3.2/5".
@@ -108,7 +107,7 @@ def logger(names: tuple[str, ...], out: pathlib.Path, config: dict[str, Any]) ->
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing}; pip install 'saute[log]'") from None
 
-        def log(epoch: int, metrics: list[Metrics]) -> None:
+        def log(epoch: int, metrics: Metrics) -> None:
             for one in logs:
                 one(epoch, metrics)
 
@@ -134,7 +133,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
             broken = True
             print(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on", file=sys.stderr)
 
-    def log(epoch: int, metrics: list[Metrics]) -> None:
+    def log(epoch: int, metrics: Metrics) -> None:
         def write() -> None:
             for name, value in _flat(metrics).items():
                 writer.write_event(Event(wall_time=time.time(), step=epoch, summary=scalar(name, value)))
@@ -162,7 +161,7 @@ def _wandb(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
         run.finish()
 
 
-def _flat(metrics: list[Metrics]) -> dict[str, float]:
+def _flat(metrics: Metrics) -> dict[str, float]:
     """The numbers that there are, by name and seed."""
     numbered = ((seed, name, value) for seed, values in enumerate(metrics) for name, value in values.items())
     return {f"{name}/seed-{seed}": value for seed, name, value in numbered if not math.isnan(value)}
