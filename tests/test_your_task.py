@@ -207,6 +207,14 @@ def test_a_policy_of_a_run_acts_as_the_saved_one(tmp_path: pathlib.Path) -> None
     assert main(["evaluate", str(tmp_path), "--episodes", "2"]) == 0
 
 
+def test_a_policy_asks_for_the_observations_that_it_was_trained_on() -> None:
+    run = saute.train("ppo", functools.partial(Plant, obs="dict"), **TINY)
+    obs, space = Plant(obs="dict").reset(seed=0)[0], Plant(obs="dict").observation_space
+    assert run.policy()(saute.flat(space).one(obs), remaining=2.0).shape == (1,)
+    with pytest.raises(ValueError, match=r"is a dict .* saute.flat\(env.observation_space\).one\(obs\)"):
+        run.policy()(obs, remaining=2.0)
+
+
 def test_what_was_given_in_python_can_be_named_for_tests(tmp_path: pathlib.Path, capsys: Any) -> None:
     saute.train("ppo", Plant, cost=heat_of, out=tmp_path, **TINY)
     assert main(["evaluate", str(tmp_path), "--episodes", "2"]) == 2

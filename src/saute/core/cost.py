@@ -163,6 +163,6 @@ def _keys(info: Mapping[str, Any], above: str = "") -> list[str]:
 
 def _missing(key: str, info: Mapping[str, Any], whose: str) -> str:
     return (
-        f"no cost: info{whose} has no key {key!r} (found {sorted(_keys(info))}). Every step must report its cost, also when it is 0: "
-        "set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
+        f"no cost: info{whose} has no key {key!r} (found {sorted(_keys(info))}). Every step must report its cost, also when it "
+        "is 0: set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
     )

@@ -14,7 +14,7 @@ from saute.core.cost import read
 __all__ = ["five_of", "from_six_tuple", "to_six_tuple"]
 
 
-def five_of(result: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+def five_of(result: Any) -> Any:
     """What a step returned as five values: of six, the cost, which is the third, goes to `info`."""
     if len(result) != 6:
         return result

@@ -113,14 +113,16 @@ def made(env: str | EnvSpec, **asked: Any) -> gym.Env:
         if module:
             module_named(module)
         env = gym.spec(id)
-    return gym.make(dataclasses.replace(env, entry_point=functools.partial(_of_five, env.entry_point)), **asked)
+    if env.entry_point is not None:
+        env = dataclasses.replace(env, entry_point=functools.partial(_of_five, env.entry_point))
+    return gym.make(env, **asked)
 
 
-def _of_five(entry: str | Callable[..., gym.Env], **asked: Any) -> gym.Env:
+def _of_five(entry: Any, **asked: Any) -> gym.Env:
     """An environment whose steps have five values before Gymnasium's own wrappers see them, which take no others."""
-    env = (load_env_creator(entry) if isinstance(entry, str) else entry)(**asked)
+    env: Any = (load_env_creator(entry) if isinstance(entry, str) else entry)(**asked)
     step = env.step
-    env.step = lambda action: five_of(step(action))  # type: ignore[method-assign]
+    env.step = lambda action: five_of(step(action))
     return env
 
 
