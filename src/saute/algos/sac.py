@@ -274,11 +274,11 @@ class SacAgent:
         batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
         critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
         loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
-        gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
+        gradient, (constraint, β, log_prob, chased, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
         policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
             optax.adam(settings.temperature_rate),
-            temperature_gradient(log_prob, self.weighing.target_entropy),
+            temperature_gradient(chased, self.weighing.target_entropy),
             state.temperature_optimiser,
             state.log_temperature,
         )
@@ -335,9 +335,10 @@ class SacAgent:
             )
             constraint, β = self.constraint.update(state.constraint, jax.lax.stop_gradient(seen), jnp.ones(count, bool))
             penalty = jnp.tensordot(β, cost_values, 1) if self.several else β * cost_values
-            each = jnp.exp(state.log_temperature) * weighed.log_prob - value + penalty
-            total = jnp.mean(of.mean(weighed, each))
-            return total, (constraint, β, log_prob.mean(), of.mean(weighed, value).mean(), seen.mean(0))
+            α = jnp.exp(state.log_temperature)
+            total = jnp.mean(of.mean(weighed, α * weighed.log_prob - value + penalty))
+            chased = of.chased(weighed, value - penalty, α).mean()
+            return total, (constraint, β, log_prob.mean(), chased, of.mean(weighed, value).mean(), seen.mean(0))
 
         return loss
 

@@ -155,9 +155,14 @@ def _fix(source: CostSource) -> str:
     return "Correct the function" if callable(source) else "Correct the environment, or pass cost=function to compute it"
 
 
+def _keys(info: Mapping[str, Any], above: str = "") -> list[str]:
+    """All keys as one would write them, dotted where they are nested; without a vector's masks."""
+    named = [(f"{above}{name}", part) for name, part in info.items() if not str(name).startswith("_")]
+    return [key for name, part in named for key in (_keys(part, f"{name}.") if isinstance(part, Mapping) else [name])]
+
+
 def _missing(key: str, info: Mapping[str, Any], whose: str) -> str:
-    found = sorted(str(name) for name in info if not str(name).startswith("_"))
     return (
-        f"no cost: info{whose} has no key {key!r} (found {found}). Every step must report its cost, also when it is 0: "
-        "set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
+        f"no cost: info{whose} has no key {key!r} (found {sorted(_keys(info))}). Every step must report its cost, also when it "
+        "is 0: set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
     )

@@ -18,6 +18,7 @@ from saute.core.native import Sauted
 from saute.core.observation import kept
 from saute.core.options import Options
 from saute.core.protocol import Step
+from saute.core.six_tuple import five_of
 from saute.envs.flatten import flat
 from saute.envs.workers import WorkerEnvs
 
@@ -49,12 +50,7 @@ class Priced(gym.Wrapper):
         return obs, {"remaining": _float(info["remaining"])} if self.sauted else {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        result: Any = self.env.step(action)
-        if len(result) == 6:
-            obs, reward, cost, terminated, truncated, info = result
-            info = {**info, "cost": cost}
-        else:
-            obs, reward, terminated, truncated, info = result
+        obs, reward, terminated, truncated, info = five_of(self.env.step(action))
         told = {self.key: read(self.source, self.shape, self._obs, action, obs, info)}
         if self.sauted:
             told |= {name: _float(info[name]) for name in CARRIED}

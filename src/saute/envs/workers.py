@@ -79,8 +79,8 @@ class WorkerEnvs(VectorEnv):
         methods = multiprocessing.get_all_start_methods()
         # A process that is forked from one with JAX's threads may hang.
         context = "forkserver" if "forkserver" in methods else "spawn"
+        one = make()  # before all others, so that one that cannot be made says so here
         self.parts = AsyncVectorEnv(parts, autoreset_mode=AutoresetMode.DISABLED, context=context)
-        one = make()
         self.metadata = {**one.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.spec, self.num_envs, self.workers = one.spec, num_envs, workers
         self.single_observation_space, self.single_action_space = one.observation_space, one.action_space

@@ -78,7 +78,13 @@ class Policy:
 
     def _augmented(self, obs: ArrayLike, remaining: ArrayLike | None) -> np.ndarray:
         about, image = self.about, self.about.image
-        obs = np.asarray(obs, np.float32)
+        try:
+            obs = np.asarray(obs, np.float32)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"the observation is a {type(obs).__name__} that is not one array of numbers; pass what the policy was trained "
+                "on, saute.flat(env.observation_space).one(obs)"
+            ) from None
         size = about.observations - about.constraints
         if image is not None and size == pixels_of(image) and obs.shape[-3:] == image:
             obs = obs.reshape(*obs.shape[:-3], size)
