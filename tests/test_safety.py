@@ -115,6 +115,20 @@ def test_lists_beyond_counting_take_no_memory(tmp_path: pathlib.Path, name: str)
         read_metrics(tmp_path / "run")
 
 
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: pathlib.Path) -> None:
+    """Before anything is read of them, and with the reason; what a pipe or a device gives might be taken for damage."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "device", "folder"):
+        with pytest.raises(ValueError, match="is not a regular file, but a folder, pipe or device"):
+            read_sealed(tmp_path / name)
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="has 1099511627776 bytes, more than 268435456"):
+        read_sealed(tmp_path / "huge")
+
+
 ODD: list[dict[str, Any]] = [
     dict(hidden=[1] * 1001),
     dict(reference=[1e300]),
