@@ -65,6 +65,9 @@ class Made(NamedTuple):
         return [{**row, "seconds": 0} for row in rows]
 
 
+FORMER = pathlib.Path(__file__).parent / "former/policy"
+
+
 def places(place: pathlib.Path) -> list[str]:
     return ["--scale", "smoke", "--runs", str(place / "runs"), "--out", str(place / "results")]
 
@@ -123,10 +126,12 @@ def test_the_list_and_the_page_know_what_is_done(smoke: Made, capsys: pytest.Cap
         (lambda run: (run / "config.json").write_text('{"epochs": 2}'), False),
         (lambda run: (run / "config.json").write_text("{"), False),
         (lambda run: shutil.rmtree(run), False),
+        (lambda run: (shutil.rmtree(run), shutil.copytree(FORMER, run)), False),
     ],
 )
 def test_a_run_is_finished_when_its_own_folder_says_so(smoke: Made, tmp_path: pathlib.Path, change: Any, whole: bool) -> None:
-    run = pathlib.Path(shutil.copytree(next((smoke.place / "runs").iterdir()), tmp_path / "run"))
+    trained = next((smoke.place / "runs").iterdir())
+    run = pathlib.Path(shutil.copytree(trained, tmp_path / trained.name))
     assert reproduce.finished(run) and isinstance(reproduce.seconds_of(run), int)
     change(run)
     assert reproduce.finished(run) is whole and (reproduce.seconds_of(run) is None) == (not (run / "seconds.json").exists())

@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for what the user can put right, or 128 and the signal that stopped it."""
     if arguments is not None:
         return _main(list(arguments))
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that are begun from here do not search the current folder first, either
     return obedient(lambda: _main(sys.argv[1:]))
 
 
@@ -168,6 +169,6 @@ def _overview() -> str:
 
 
 def _complain(error: Exception) -> None:
-    message = "; ".join([shown(str(error)), *getattr(error.__cause__, "__notes__", ())])
+    message = shown("; ".join([str(error), *getattr(error.__cause__, "__notes__", ())]))
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     print("\033[1;31merror:\033[0m" if coloured else "error:", message, file=sys.stderr)

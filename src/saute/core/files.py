@@ -33,6 +33,8 @@ __all__ = [
 
 MOST = 2**28
 """Text files with more bytes are not read."""
+LONGEST = 2**23
+"""Characters of the longest JSON text; as lists it takes twenty times as much memory."""
 SEAL = "sha256"
 """The entry of a JSON object that has the digest of all other entries."""
 PART = ".part"
@@ -67,16 +69,16 @@ def _refuse_odd(path: pathlib.Path, found: os.stat_result) -> None:
         raise CheckpointError(f"{path} is not a regular file, but a folder, pipe or device; restore a copy")
 
 
-def read_json(path: pathlib.Path, most: int = MOST) -> Any:
-    """The content of a JSON file of at most so many bytes."""
-    return parsed(read_text(path, most), path)
+def read_json(path: pathlib.Path) -> Any:
+    """The content of a JSON file."""
+    return parsed(read_text(path), path)
 
 
-def read_text(path: pathlib.Path, most: int = MOST) -> str:
+def read_text(path: pathlib.Path) -> str:
     with opened(path) as (file, size):
-        if size > most:
-            raise CheckpointError(f"{path} has {size} bytes, more than {most}; restore a copy")
-        content = file.read(most)
+        if size > MOST:
+            raise CheckpointError(f"{path} has {size} bytes, more than {MOST}; restore a copy")
+        content = file.read(MOST)
     try:
         return content.decode()
     except UnicodeDecodeError as problem:
@@ -84,7 +86,9 @@ def read_text(path: pathlib.Path, most: int = MOST) -> str:
 
 
 def parsed(text: str, where: object) -> Any:
-    """The value of a JSON text; one that is damaged, or nested without end, is refused."""
+    """The value of a JSON text; one that is damaged, too long, or nested without end, is refused."""
+    if len(text) > LONGEST:
+        raise CheckpointError(f"{where} has {len(text)} characters, more than {LONGEST}; restore a copy")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -98,7 +102,8 @@ def read_sealed(path: pathlib.Path, former: bool = False) -> dict[str, Any]:
 
 def write_sealed(path: pathlib.Path, values: Mapping[str, Any]) -> None:
     """Write a JSON object with a checksum, so that `read_sealed` notices every later change."""
-    write_atomically(path, (json.dumps(sealed(values), indent=2, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(sealed(values), indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(errors="backslashreplace"))  # names of files may have bytes that are no text
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,9 +171,14 @@ def folder_in(parent: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def refuse_link(path: pathlib.Path) -> None:
-    """Refuse to write through a symbolic link."""
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, f"{path} is a symbolic link, and those are not written through; remove it")
+    """Refuse to write through a link; a file of several names is one, too."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+        kind = "symbolic" if stat.S_ISLNK(found.st_mode) else "hard"
+        raise OSError(errno.ELOOP, f"{path} is a {kind} link, and those are not written through; remove it")
 
 
 def sweep(folder: pathlib.Path) -> None:

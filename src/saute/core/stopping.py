@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from saute.core.text import shown
+
 __all__ = ["guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -72,7 +74,7 @@ def parting(words: Callable[[], str]) -> Iterator[None]:
 
 def last_words() -> str:
     """What to print at the end, once."""
-    return _Told.words.pop()() if _Told.words else "stopped"
+    return shown(_Told.words.pop()()) if _Told.words else "stopped"
 
 
 @contextlib.contextmanager

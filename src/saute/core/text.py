@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 
-__all__ = ["escaped", "shown"]
+__all__ = ["escaped", "one_line", "say", "shown"]
 
 
 def shown(text: str) -> str:
-    """The text for a terminal: characters that are not printed but obeyed, such as colours and backspaces, are spelt out.
+    """The text for a terminal: characters that are not printed but obeyed, such as colours, are spelt out as JSON spells them.
 
     Example:
         >>> shown("safe\\x1b[2K")
-        'safe\\\\x1b[2K'
+        'safe\\\\u001b[2K'
     """
-    return "".join(one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text)
+    return "".join(one if one.isprintable() or one in "\n\t" else _spelt(one) for one in text)
+
+
+def one_line(text: str) -> str:
+    """The same in one line, whatever a name may have in it."""
+    return "".join(one if one.isprintable() else _spelt(one) for one in text)
+
+
+def say(text: str) -> None:
+    """A line for the user, beside what was asked for."""
+    print(one_line(text), file=sys.stderr)
+
+
+def _spelt(one: str) -> str:
+    units = one.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def escaped(text: str) -> str:

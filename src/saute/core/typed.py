@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ __all__ = ["rebuilt"]
 
 LARGEST = 2**31
 """Whole numbers are below this; a larger one is taken for damage."""
+LONGEST = 1000
+"""Characters of a name."""
 
 
 def rebuilt(kind: Any, value: object, name: str = "the file") -> Any:
@@ -35,7 +38,7 @@ def rebuilt(kind: Any, value: object, name: str = "the file") -> Any:
         return _with_fields(kind, value, name)
     if value in parts if origin is Literal else _is(kind, value):
         return value
-    raise ValueError(f"{name} is {value!r}, expected {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"{name} is {reprlib.repr(value)}, expected {getattr(kind, '__name__', kind)}")
 
 
 def _is(kind: object, value: Any) -> bool:
@@ -45,7 +48,7 @@ def _is(kind: object, value: Any) -> bool:
     if kind is int:
         return type(value) is int and abs(value) < LARGEST
     if kind is str:
-        return isinstance(value, str) and value.isprintable()
+        return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST
     return type(value) is kind
 
 
@@ -56,12 +59,12 @@ def _one_of(kinds: Sequence[Any], value: object, name: str) -> Any:
         except ValueError:
             continue
     expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    raise ValueError(f"{name} is {value!r}, expected {expected}")
+    raise ValueError(f"{name} is {reprlib.repr(value)}, expected {expected}")
 
 
 def _with_fields(kind: Any, value: object, name: str) -> Any:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is {value!r}, expected the entries of {kind.__name__}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}, expected the entries of {kind.__name__}")
     hints = typing.get_type_hints(kind)
     fields = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(kind._fields)
     missing = set(fields) - value.keys() - getattr(kind, "_field_defaults", {}).keys()

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from saute import budget as B
-from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read_batch
+from saute.core.cost import CostSource, check_batch, check_source, read_batch, read_function
 from saute.core.culprit import name_culprit
 from saute.core.gauge import paint
 from saute.core.masks import along, masked
@@ -177,11 +177,7 @@ class SauteVectorWrapper(VectorWrapper):
             next_obs, seen = obs, info
             if same_step and ended.any():
                 next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
-            cost = as_numbers(self._source(self._obs, actions, next_obs, seen), self._source)
-            if cost.shape != (n, *shape):
-                raise ValueError(
-                    f"the cost function returned shape {cost.shape}, expected {(n, *shape)}; return a batch of costs"
-                )
+            cost = read_function(self._source, (n, *shape), self._obs, actions, next_obs, seen)
             return check_batch(np.where(restarted[:, None], 0.0, cost.reshape(n, m)), self._source)
         cost = read_batch(self._source, shape, info, ~(ended if same_step else restarted))
         if same_step:

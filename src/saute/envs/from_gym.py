@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
+from saute.core.cost import CostSource, check_batch, check_source, read, read_batch, read_function
 from saute.core.culprit import name_culprit
 from saute.core.limits import limit_of
 from saute.core.native import Sauted
@@ -177,10 +177,7 @@ class HostEnvs:
     def _cost(self, actions: np.ndarray, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         if not callable(self._source):
             return read_batch(self._source, self.cost_shape, info, self._everyone)
-        cost = as_numbers(self._source(self._obs, actions, obs, info), self._source)
-        if cost.shape != (self.num_envs, *self.cost_shape):
-            expected = (self.num_envs, *self.cost_shape)
-            raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")
+        cost = read_function(self._source, (self.num_envs, *self.cost_shape), self._obs, actions, obs, info)
         return check_batch(cost, self._source)
 
     def _begun(self, obs: Any, info: Mapping[str, Any], fresh: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from saute.core.files import replacing
+from saute.core.text import one_line
 from saute.evidence.stats import as_seeds, by_constraint
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ STYLE: Any = {
     "ytick.major.size": 2.5,
     "hatch.linewidth": 0.4,
     "svg.hashsalt": "saute",
+    "text.parse_math": False,  # a dollar sign in the name of a run is a dollar sign
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 """Okabe & Ito (2008): told apart by everyone; the styles tell them apart in print without colours."""
@@ -353,7 +355,7 @@ def _budget_words(budget: Budget | None) -> str:
 
 
 def _titled(subject: str, what: str) -> str:
-    return f"{subject}: {what}" if subject else what.capitalize()
+    return f"{one_line(subject)}: {what}" if subject else what.capitalize()
 
 
 def _curves(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
@@ -398,6 +400,7 @@ def legend(body: SubFigure, axis: Axes, columns: int = 2) -> None:
 
 def _cut(name: str, room: int) -> str:
     """A name that is too long without its beginning, since the ends of runs' names tell them apart."""
+    name = one_line(name)
     return name if len(name) <= room else "…" + name[len(name) - max(room - 1, 1) :]
 
 

@@ -46,7 +46,15 @@ def read(results: pathlib.Path, scale: str, name: str) -> ByLabel:
     try:
         stored = read_json(file)
         rows = unsealed(stored, file)["rows"] if isinstance(stored, dict) else stored
-        return {row.label: row for row in rebuilt(tuple[Measured, ...], rows, "rows")}
+        found = rebuilt(tuple[Measured, ...], rows, "rows")
+        odd = [
+            row.label
+            for row in found
+            if not all(0 <= seed.violations <= seed.episodes > 0 for seed in row.seeds) or not row.seeds
+        ]
+        if odd:
+            raise ValueError(f"{odd[0]} has no episodes, or more violations than episodes")
+        return {row.label: row for row in found}
     except FileNotFoundError:
         return {}
     except (KeyError, ValueError) as problem:

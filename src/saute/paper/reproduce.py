@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, NamedTuple, cast
 
-from saute.core.files import CheckpointError, read_json, read_sealed, read_text, unsealed, write_sealed
+from saute.core.errors import UserError
+from saute.core.files import CheckpointError, read_json, read_text, unsealed, write_sealed
 from saute.core.progress import Meter, progress
 from saute.core.stopping import guarded, leave, send
 from saute.core.typed import rebuilt
@@ -31,7 +32,7 @@ from saute.paper.theory import theory
 from saute.runs.build import configured
 from saute.runs.checkpoint import load
 from saute.runs.config import Config
-from saute.runs.folder import TrainingError, read_metrics
+from saute.runs.folder import TrainingError, read_config, read_metrics
 from saute.runs.loop import run as run_training
 from saute.runs.outcomes import outcomes_of
 
@@ -75,12 +76,14 @@ def episodes_of(row: Row, asked: int) -> int:
 
 
 def finished(run: pathlib.Path) -> bool:
-    """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
+    """Whether a run is complete: of the settings that its folder is named after, with one whole line of metrics per epoch, and
+    the policies of the last one."""
     try:
-        epochs = read_sealed(run / "config.json", former=True).get("epochs")
+        config = read_config(run)
         done = read_text(run / "metrics.jsonl").count("\n")
-        return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
-    except (OSError, CheckpointError, KeyError):
+        trained = load(run / "policy.safetensors", config=config.digest)[1]["epochs"]
+        return folder_of(config, run.parent) == run and done == config.epochs == trained
+    except (OSError, CheckpointError, UserError, KeyError):
         return False
 
 

@@ -157,6 +157,10 @@ class Config:
         asked = {field.name for field in dataclasses.fields(Experiment)}
         experiment = rebuilt(Experiment, {name: value for name, value in values.items() if name in asked}, "the experiment")
         _check_method(experiment)
+        for name in ("budget", "lowest_budget"):
+            number = getattr(experiment, name)
+            if number is not None:
+                _numbers(number, name)
         hints = typing.get_type_hints(Config)
         own = {field.name for field in dataclasses.fields(Config)} - {"experiment", "settings", "constraint"}
         unknown = values.keys() - asked - own - {"settings", "constraint"}
@@ -262,6 +266,8 @@ def _check_env(asked: Experiment) -> Any:
 
 def _numbers(value: object, name: str) -> Budget:
     """Positive numbers: one by itself, several as a tuple."""
+    if value == ():
+        raise ValueError(f"{name} is empty; pass one positive number per constraint")
     if not isinstance(value, tuple | list) or len(value) == 1:
         return as_budget(value[0] if isinstance(value, tuple | list) else value, (), name)
     return tuple(as_budget(value, (len(value),), name).tolist())

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from saute.core.files import (
     write_sealed,
 )
 from saute.core.stopping import whole
+from saute.core.text import say
 from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
 from saute.runs.pretrained import located, place_of
@@ -124,7 +124,7 @@ class Folder:
         except (KeyError, TypeError, ValueError) as problem:
             raise CheckpointError(f"the newest checkpoint of {self.path} has odd numbers ({problem!r}); delete it") from None
         if list(map(_as_line, range(len(kept)), lines)) != list(map(_as_line, range(len(kept)), kept)):
-            print(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint", file=sys.stderr)
+            say(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint")
         return kept
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
@@ -19,6 +18,7 @@ from saute.core.cost import CostSource
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.core.stopping import whole
+from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate
 from saute.learn.agent import Agent
@@ -46,7 +46,7 @@ def _warned(text: str) -> None:
 
 
 def _printed(text: str) -> None:
-    print("note:", text, file=sys.stderr)
+    say(f"note: {text}")
 
 
 @dataclasses.dataclass(frozen=True)

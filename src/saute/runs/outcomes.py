@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import pathlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +16,7 @@ from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.progress import Meter, progress
 from saute.core.tables import columns
+from saute.core.text import say
 from saute.envs import task_named
 from saute.evidence.certificate import Certificate, certify
 from saute.evidence.stats import upper_bound
@@ -188,7 +188,7 @@ def _warn_of_unseen(run: pathlib.Path, config: Config, budget: Budget) -> None:
         highest = in_words(asked.budget)
         known = highest if np.array_equal(lowest, asked.budget) else f"{in_words(lowest)} to {highest}"
         began = f"began with a budget of {in_words(budget)}, only with {known}"
-        print(f"warning: no episode of {run}'s training {began}", file=sys.stderr)
+        say(f"warning: no episode of {run}'s training {began}")
 
 
 def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> list[list[str]]:

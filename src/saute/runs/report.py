@@ -8,7 +8,6 @@ import math
 import os
 import pathlib
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from saute.core.files import folder_in, refuse_link
 from saute.core.names import nearest
 from saute.core.progress import Forms, Meter, progress, speed
+from saute.core.text import say
 from saute.runs.config import Config
 
 __all__ = ["LOGGERS", "Report", "logger", "outcome_told", "reporting", "told", "versions"]
@@ -131,7 +131,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
             write()
         except OSError as problem:
             broken = True
-            print(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on", file=sys.stderr)
+            say(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on")
 
     def log(epoch: int, metrics: Metrics) -> None:
         def write() -> None:
