@@ -16,7 +16,7 @@ GPU = [*CPU, 'triton==3.7.0; platform_system == "Linux"', 'nvidia-cublas==13.1; 
 
 
 def pip(monkeypatch: pytest.MonkeyPatch, requires: list[str] | None, installs: int = 0) -> list[list[str]]:
-    """As if pip found a torch that requires this, or none, and then installed with this exit code; the words it is called by."""
+    """As if pip found a torch that requires this, or none, and installed with this exit code; the words it is called by."""
     calls: list[list[str]] = []
 
     def run(words: Any, **options: Any) -> subprocess.CompletedProcess:

@@ -294,5 +294,5 @@ def test_mujoco_draws_without_a_display_or_the_error_says_how(tmp_path: pathlib.
     given = {} if library is None else {"MUJOCO_GL": library}
     done = subprocess.run(words, capture_output=True, text=True, env=known | given)
     assert (tmp_path / "film.gif").exists() == (done.returncode == 0)
-    assert done.returncode == 0 or "set MUJOCO_GL=egl" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 0 or ("set MUJOCO_GL=egl" in done.stderr and "Traceback" not in done.stderr)
     assert library is None or done.returncode == 2
