@@ -209,9 +209,9 @@ def _warn_of_time_limit() -> None:
     while frame is not None and isinstance(caller := frame.f_locals.get("self"), gym.Wrapper):
         if isinstance(caller, TimeLimit):
             text = (
-                "a TimeLimit outside SauteWrapper ends episodes unseen: their last info has no episode_cost, episode_task_return "
-                "and episode_violated; put the limit inside, SauteWrapper(TimeLimit(env, max_episode_steps=…), …), or leave "
-                "max_episode_steps out where an id is registered"
+                "a TimeLimit outside SauteWrapper ends episodes unseen: their last info has no episode_cost, no "
+                "episode_task_return and no episode_violated; put the limit inside, SauteWrapper(TimeLimit(env, "
+                "max_episode_steps=…), …), or leave max_episode_steps out where an id is registered"
             )
             return warnings.warn(text, stacklevel=4)
         frame = frame.f_back
