@@ -15,7 +15,7 @@ from saute.cli.trials import Trial, asked_budget, common_budget, reported, trial
 from saute.core.errors import UserError
 from saute.core.files import write_atomically, write_sealed
 from saute.core.tables import as_json, columns, markdown, room
-from saute.core.text import escaped
+from saute.core.text import escaped, wrapped
 from saute.evidence.certificate import Certificate
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
@@ -96,7 +96,7 @@ def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: li
     """Show the comparison with the first run, and write it where a folder is asked for."""
     note = _note(options.confidence)
     if not options.json:
-        print(columns(rows, width=room()), note, sep="\n\n")
+        print(columns(rows, width=room()), wrapped(note, room()), sep="\n\n")
     if options.out is None:
         return
     table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])

@@ -71,8 +71,7 @@ def _main(words: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where a terminal has no ≤, it is spelt out
     try:
-        with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
-            _told(words)
+        _told(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
         if not stopped_by():
@@ -147,7 +146,8 @@ def _run(name: str, words: list[str]) -> None:
     else:
         config = (tyro.conf.PositionalRequiredArgs,)
         options = tyro.cli(getattr(module, command.options), args=words, prog=f"saute {name}", config=config)
-    getattr(module, command.function)(options)
+    with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
+        getattr(module, command.function)(options)
 
 
 def _overview() -> str:

@@ -127,7 +127,7 @@ def train(options: Train) -> None:
         except (TrainingError, CheckpointError) as problem:
             raise UserError(str(problem)) from problem
     _run(config, out, options.shell.log, options.shell.init)
-    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
+    print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
 
 
 def resume(options: Resume) -> None:
@@ -165,7 +165,7 @@ def _parting(out: pathlib.Path, fresh: bool) -> str:
         discard_start(out)
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
-    return f"stopped; continue with saute resume {out}, or test it as it is with saute evaluate {out}"
+    return f"stopped; continue with saute resume {out},\nor test it as it is with saute evaluate {out}"
 
 
 def _tidy(out: pathlib.Path) -> None:

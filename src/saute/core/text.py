@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 import sys
+import textwrap
 
-__all__ = ["escaped", "one_line", "say", "shown"]
+__all__ = ["escaped", "one_line", "say", "shown", "wrapped"]
 
 
 def shown(text: str) -> str:
@@ -43,3 +44,18 @@ def escaped(text: str) -> str:
     """
     one_line = html.escape(shown(" ".join(text.split())), quote=False)
     return re.sub(r"([\\`*_\[\]()#!|~])", r"\\\1", one_line)
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """The text in lines of at most so many columns, broken between words; as it is if there is no width.
+
+    Example:
+        >>> print(wrapped("0 of 100, so at most 2.951 %\\nat 95 %", 20))
+        0 of 100, so at most
+        2.951 %
+        at 95 %
+    """
+    if width is None:
+        return text
+    fill = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join(map(fill, text.splitlines()))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from saute.core.tables import as_json, columns
+from saute.core.text import wrapped
 from saute.evidence.stats import Interval, as_seeds, bootstrap, by_constraint, check_share, cvar, quantile_bound, upper_bound
 
 __all__ = ["Certificate", "Sample", "certify"]
@@ -103,8 +104,8 @@ class Certificate:
         """A readable report, in so many columns of a terminal."""
         budget = "every episode and its own budget" if self.budget is None else f"{_of(self.budget)} per episode"
         statements = [f"{self.statement}.", *(f"Constraint {i}: {one.statement}." for i, one in enumerate(self.each))]
-        parts = [f"Safety certificate for {budget}", "\n".join(statements), self.table(width), "\n".join(self.notes)]
-        return "\n\n".join(parts)
+        head = f"Safety certificate for {budget}\n\n" + "\n".join(statements)
+        return "\n\n".join([wrapped(head, width), self.table(width), wrapped("\n".join(self.notes), width)])
 
     def json(self, **extra: object) -> str:
         """Everything as JSON, after any extra entries; null where something is not known."""
