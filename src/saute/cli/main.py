@@ -39,6 +39,7 @@ COMMANDS = {
     "envs": Command("saute.cli.envs", "Envs", "envs", "tasks that come with the package"),
     "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
+    "runs": Command("saute.cli.runs", "Runs", "runs", "list run folders: how far they are, what they came to, where they run"),
     "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "certify": Command(
         "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
@@ -47,6 +48,7 @@ COMMANDS = {
     "reproduce": Command(
         "saute.cli.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),
+    "sweep": Command("saute.cli.sweep", "Sweep", "sweep", "search settings: the best return of those that are safe enough"),
     "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "export": Command("saute.cli.export", "Export", "export", "write a trained policy as one file: ONNX, C or NumPy"),
     "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),

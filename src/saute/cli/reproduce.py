@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from saute.cli.options import positional, shown_as
+from saute.cli.machines import ALONE, Machines, crew, placed
+from saute.cli.options import flat, positional, shown_as
 from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.core.files import write_atomically
@@ -17,7 +18,7 @@ from saute.core.tables import as_json, columns, room
 from saute.paper.durations import duration, expected_seconds
 from saute.paper.figures import ARTIFACTS
 from saute.paper.page import EPISODES, page, read, table, verdicts
-from saute.paper.reproduce import THEORY, Scale, finished, make, make_theory, needed, seconds_of, train_missing
+from saute.paper.reproduce import THEORY, Scale, complete, make, make_theory, needed, seconds_of, train_missing
 from saute.paper.theory import TITLE
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import TrainingError
@@ -47,16 +48,17 @@ class Reproduce:
     """Where the page goes."""
     train: bool = True
     """Whether to train runs that are not finished; without, only rows whose runs are finished are tested."""
-    jobs: Annotated[int, shown_as("N")] = 1
-    """How many runs are trained at once, each in its own process, before anything is tested; one run alone keeps two cores
-    busy."""
+    keep_going: bool = False
+    """With --ray, whether the other runs go on when one fails; by default they stop too."""
     list: bool = False
     """List every figure and table: name, number of runs, time, state and content."""
     json: bool = False
     """Print that list as JSON."""
+    machines: Annotated[Machines, flat()] = ALONE
 
 
 def reproduce(options: Reproduce) -> None:
+    options = dataclasses.replace(options, runs=placed(options.machines, options.runs))
     if options.list or options.json or not options.names:
         found = _entries(options.scale, options.runs, options.out)
         print(as_json(found) if options.json else _listing(found, options))
@@ -64,13 +66,14 @@ def reproduce(options: Reproduce) -> None:
     if options.names == ("page",):
         _write_page(options)
         return
-    for option, number in (("episodes", options.episodes), ("jobs", options.jobs)):
-        if number < 1:
-            raise UserError(f"--{option} {number} must be at least 1")
+    if options.episodes < 1:
+        raise UserError(f"--episodes {options.episodes} must be at least 1")
     names = _chosen(options)
     with _stopping(options.runs):
-        if options.train and options.jobs > 1:
-            train_missing([name for name in names if name != THEORY], options.scale, options.runs, options.jobs)
+        if options.train and options.machines.ray is not None:
+            trainings = [name for name in names if name != THEORY]
+            with crew(options.machines) as workers:
+                train_missing(trainings, options.scale, options.runs, workers, options.keep_going)
         for name in names:
             print(make_theory(options.scale, options.out) if name == THEORY else _made(name, options))
     print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
@@ -127,7 +130,7 @@ def _entries(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> list[dict[s
         own = needed([name], scale, runs)
         times = [expected_seconds(need.config) if (took := seconds_of(run)) is None else took for run, need in own.items()]
         known = [time for time in times if time is not None]
-        state = _state(sum(map(finished, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
+        state = _state(sum(map(complete, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
         seconds = sum(known) if len(known) == len(times) else None
         found.append({"name": name, "runs": len(own), "seconds": seconds, "state": state, "content": artifact.title})
     solved = "reproduced" if (out / scale / THEORY / "numbers.json").exists() else "not begun"

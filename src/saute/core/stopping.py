@@ -19,7 +19,7 @@ from typing import Any
 
 from saute.core.text import shown
 
-__all__ = ["guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
+__all__ = ["SIGNALS", "guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 PATIENCE = 10.0

@@ -110,7 +110,7 @@ episode violates if it overspends its budget. "0 of N, so ≤ p at 95 %" is the 
 (Clopper & Pearson), with the episodes of all seeds as one sample. Intervals of means are 95 % bootstrap intervals over seeds
 and their episodes. The column "the paper" has the printed numbers: task (mean ± std), then safety (mean, 90 %, 99 %), of its
 training data; a dash means that the paper has only a picture. In the table of n the paper prints the task as a cost, the
-negative of our return. Training times are wall-clock times; a training beside another one (`--jobs 2`) took longer than alone.
+negative of our return. Training times are wall-clock times; a training beside another one (`--ray`) took longer than alone.
 
 A verdict is computed from the numbers, by the judge that `saute.paper.claims` gives to the sentence. Why some claims do not
 hold is in `docs/differences.md`."""

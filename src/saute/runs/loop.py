@@ -260,13 +260,19 @@ def _check_counts(**numbers: int) -> None:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
 
 
-def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = (), init: pathlib.Path | None = None) -> Run:
+def run(
+    config: Config,
+    out: pathlib.Path,
+    logs: tuple[str, ...] = (),
+    init: pathlib.Path | None = None,
+    advise: Advise = _printed,
+) -> Run:
     """Train a configuration in a folder, from where it stands, and tell how it goes."""
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
     ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
         job = _Job(algorithm, env, ledger, config, selection_of(config))
-        return _trained(job, out, init, report.epoch, _printed, begin=report.begin)
+        return _trained(job, out, init, report.epoch, advise, begin=report.begin)
 
 
 @dataclasses.dataclass
