@@ -1,0 +1,175 @@
+"""Shields are made here: a backup is trained, what it needs is estimated, one margin is calibrated; then all is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import PyTree
+
+from saute.algos.backup import Backup, Needs, NeedsSettings, Together, backup_for
+from saute.algos.sac import SacSettings
+from saute.core.files import folder_in
+from saute.core.protocol import Env, Spec
+from saute.envs.from_gym import HostEnvs
+from saute.evidence.stats import upper_bound
+from saute.learn.drive import drive
+from saute.learn.nets import Net
+from saute.runs.build import environment_of
+from saute.runs.checkpoint import save
+from saute.runs.config import Config
+from saute.runs.evaluate import Guarded, Outcome, Shielded, evaluator, pooled
+from saute.runs.folder import source_of
+from saute.runs.presets import changed
+from saute.runs.pretrained import place_of
+from saute.runs.shield import FILE, PARTS, digest_of, stored_shield
+from saute.runs.trained import finite, net_of, nets_of, policy_description, tree_of
+from saute.runs.validation import FIRST
+from saute.serve.description import described
+
+__all__ = ["ShieldSettings", "guarded", "make_shield", "with_budget_shown"]
+
+MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+"""From which the margin is chosen, in shares of the budgets."""
+BACKUP = SacSettings(
+    hidden=(64, 64), num_envs=20, updates_per_step=0.2, batch=256, replay=200_000, rate=1e-3, temperature_rate=1e-2,
+    running_normaliser=True, scale_rewards=True, random_steps=2000,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ShieldSettings:
+    """How much is learned from."""
+
+    backup: SacSettings = BACKUP
+    backup_epochs: int = 30
+    """Of so many episodes as there are environments."""
+    needs: NeedsSettings = NeedsSettings()
+    validation: int = 1000
+    """Episodes of each seed, in which not one may violate."""
+    seed: int = 0
+
+
+Told = Callable[[str], object]
+
+
+def with_budget_shown(config: Config) -> Config:
+    """The same task in an environment that shows its remaining budget and goes on when it is gone."""
+    asked = config.experiment
+    parts = asked.method if asked.sauted else "saute"
+    return dataclasses.replace(
+        config, experiment=dataclasses.replace(asked, method=parts, augment=True, terminate=False, lowest_budget=None)
+    )
+
+
+def make_shield(run: pathlib.Path, config: Config, settings: ShieldSettings = ShieldSettings(), told: Told = print) -> pathlib.Path:
+    """Learn the shield of a run and store it in its folder; all that can be refused is refused before."""
+    digest = digest_of(run)
+    net, parameters = nets_of(source_of(run))
+    asked = config.experiment
+    if not isinstance(net, Net):
+        raise ValueError(f"{run} is a planner (PETS), which a shield cannot follow; train sac or mbpo")
+    if asked.budget is None:
+        raise ValueError(f"{run} has no budget that a shield could keep; train with --budget")
+    shown = with_budget_shown(config)
+
+    def made(count: int) -> Env | HostEnvs:
+        return environment_of(shown, "test", count)
+
+    few = made(settings.backup.num_envs)
+    _refuse(run, few)
+    m, horizon = few.options.constraints, few.horizon
+    size = few.observation_space.shape[0] - m
+    bare = Spec(spaces.Box(-np.inf, np.inf, (size,), np.float32), few.action_space, horizon, None, few.options.budget_shape)
+    if net.observations not in (size, size + m):
+        raise ValueError(f"{run}: the policy takes {net.observations} observations, its environment has {size}")
+    learner = backup_for(bare, dataclasses.replace(settings.backup, steps_per_epoch=settings.backup.num_envs * horizon))
+    reference = tuple(map(float, np.atleast_1d(few.options.reference)))
+    together = Together(net, tuple(parameters.values()), learner, horizon, reference, asked.discount)
+    backup = _trained(Backup(together), few, settings.backup_epochs, settings.seed, told, "backup", "critic_loss")
+    many = max(settings.needs.steps_per_epoch // horizon, len(parameters))
+    fitting = dataclasses.replace(settings.needs, num_envs=many, steps_per_epoch=many * horizon)
+    estimate = Needs(fitting, together, backup)
+    needs = _trained(estimate, made(many), fitting.epochs, settings.seed + 1, told, "needs", "needs_loss", "need")
+    about = described(backup_about := policy_description(bare, learner.policy, settings.backup_epochs))
+    shielded = Shielded(net, learner.policy, estimate.policy, about)
+    test = evaluator(shielded, made(settings.validation), settings.validation)
+    guard = [Guarded(one, backup, needs, jnp.zeros(())) for one in parameters.values()]
+    margin, validation = _calibrated(run, test, guard, told)
+    if digest_of(run) != digest:
+        raise ValueError(f"{run} changed while its shield was made; wait until its training has ended, and make it again")
+    ends = spaces.Box(0.0, np.inf, (m,), np.float32)
+    inner = Spec(spaces.Box(-np.inf, np.inf, (estimate.policy.observations,), np.float32), ends)
+    meta = {
+        "backup": backup_about,
+        "needs": policy_description(inner, estimate.policy, fitting.epochs),
+        "reference": list(reference),
+        "margin": margin,
+        "discount": asked.discount,
+        "policy": digest,
+        "config": config.digest,
+        "validation": validation,
+    }
+    place = folder_in(place_of(run).parent, place_of(run).name)
+    save(place / FILE, {"backup": finite(backup, run), "needs": finite(needs, run)}, meta)
+    return place / FILE
+
+
+def _refuse(run: pathlib.Path, env: Any) -> None:
+    """What a shield cannot be made for."""
+    if env.horizon is None:
+        raise ValueError(f"{run}: a shield needs to know the longest episode; register the environment with max_episode_steps")
+    if getattr(env, "image", None) is not None:
+        raise ValueError(f"{run} sees pictures, from which what is needed cannot be estimated; shields are for vectors")
+    if isinstance(env.action_space, spaces.MultiDiscrete):
+        raise ValueError(f"{run} has several discrete actions, {env.action_space}; a shield is for a vector of actions or for one")
+
+
+def _trained(agent: Any, env: Env | HostEnvs, epochs: int, seed: int, told: Told, name: str, *numbers: str) -> PyTree:
+    """The parameters after so many epochs."""
+    body, keys = drive(agent, env), jax.random.split(jax.random.key(seed), epochs + 1)
+    state = body.first([keys[0]])[0]
+    for epoch, key in enumerate(keys[1:], 1):
+        state, metrics = body.epoch([state], [key])[0]
+        if not metrics["finite"]:
+            raise ValueError(f"the {name} of the shield diverged in epoch {epoch}: rewards, costs or parameters are not finite")
+        if epoch % max(1, epochs // 5) == 0:
+            told(f"{name}: epoch {epoch} of {epochs}, " + ", ".join(f"{one} {float(metrics[one]):.4g}" for one in numbers))
+    return body.export(state)
+
+
+def _calibrated(
+    run: pathlib.Path, test: Callable[[PyTree, int], Outcome], guard: Sequence[Guarded], told: Told
+) -> tuple[float, dict[str, Any]]:
+    """The smallest margin with which no validation episode violates, and what these came to."""
+    for margin in MARGINS:
+        fitted = [one._replace(margin=jnp.asarray(margin, jnp.float32)) for one in guard]
+        outcome = pooled([test(one, FIRST + i) for i, one in enumerate(fitted)])
+        k, n = int(outcome.violated.sum()), len(outcome.length)  # type: ignore[union-attr]
+        share = float(outcome.intervened.sum() / outcome.length.sum())  # type: ignore[union-attr]
+        mean = float(outcome.task_return.mean())
+        told(f"margin {margin:g}: {k} of {n} validation episodes violate, return {mean:.2f}, {100 * share:.2f} % intervened")
+        if k == 0:
+            return margin, {"episodes": n, "bound": upper_bound(0, n), "task_return": mean, "intervened": share}
+    raise ValueError(
+        f"{run}: no margin up to {MARGINS[-1]:g} of the budget keeps all {n} validation episodes safe, {k} still violate; the "
+        "budget may be too small for some starts, or the backup too poor: test at a larger budget, or train it longer with "
+        "--backup-epochs"
+    )
+
+
+def guarded(run: pathlib.Path, net: Any, parameters: Sequence[PyTree]) -> tuple[Shielded, list[Guarded]]:
+    """The policies of a run under its stored shield."""
+    meta, arrays = stored_shield(run)
+    if not isinstance(net, Net):
+        raise ValueError(f"{run} is a planner (PETS), which a shield cannot follow")
+    nets = [net_of(meta[part]) for part in PARTS]
+    backup, needs = (tree_of(one, arrays[part], run) for one, part in zip(nets, PARTS, strict=True))
+    margin = jnp.asarray(meta["margin"], jnp.float32)
+    return Shielded(net, *nets, described(meta["backup"])), [Guarded(one, backup, needs, margin) for one in parameters]  # type: ignore[arg-type]
