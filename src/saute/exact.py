@@ -106,9 +106,9 @@ def minimal_budget(
 
         b_t(s) = min_a l(s, a) + γ max_{s': P(s'|s, a) > 0} b_{t+1}(s'),    b_T = 0.
 
-    A step is safe iff w − l ≥ γ b_{t+1}(s') for every s' that can follow: a policy that keeps to this never overspends, and with
-    less than b_t(s) none can be sure not to. γ is the discount of the cost. On a grid, whose probabilities only say between
-    which points the one successor lies, `interpolated` takes their mean in the place of the worst.
+    A step is safe iff w − l ≥ γ b_{t+1}(s') for every s' that can follow: a policy that keeps to this never overspends, and
+    with less than b_t(s) none can be sure not to. γ is the discount of the cost. On a grid, whose probabilities only say
+    between which points the one successor lies, `interpolated` takes their mean in the place of the worst.
     """
     if horizon < 1 or not 0 < discount <= 1:
         raise ValueError(f"horizon={horizon} must be at least 1, and discount={discount} in (0, 1]")

@@ -27,7 +27,7 @@ from saute.learn.nets import Gaussian, GaussianParameters, SquashedGaussian
 from saute.learn.soft import Drawn
 from saute.learn.statistics import Statistics, inputs_of, nothing, updated
 
-__all__ = ["Backup", "Needs", "NeedsSettings", "Together", "backup_for", "costs_to_go", "inputs"]
+__all__ = ["Backup", "Needs", "NeedsSettings", "Restless", "Together", "backup_for", "costs_to_go", "inputs"]
 
 POLICY, BACKUP, ANYTHING = 0, 1, 2
 """Who acts before the backup takes over."""
@@ -36,7 +36,7 @@ CHANGES = 1 / 25
 
 
 class Roles(NamedTuple):
-    """Of each running episode: who acts, the arbitrary action that is held, the step, and that from which on the backup acts."""
+    """Of each episode: who acts, the arbitrary action that is held, the step, and that from which on the backup acts."""
 
     role: Int[Array, " env"]
     held: Any
@@ -87,6 +87,12 @@ class Together:
         unit = _where(role == POLICY, self._trained(obs), _where(role == BACKUP, backup, held))
         memory = Roles(role, held, roles.time + 1, takeover)
         return Acted(self.learner.weighing.scale(unit), memory, Noted(unit, roles.time, takeover))
+
+    def spending_least(self, backup: PyTree, obs: Float[Array, "env obs"]) -> Any:
+        """What a finished backup does, as soft actor-critic has it."""
+        policy = self.learner.policy
+        dist = policy.distribution(backup, obs[:, : self.bare])
+        return jnp.tanh(dist[0]) if isinstance(policy, SquashedGaussian) else policy.mode(dist)
 
     def _trained(self, obs: Float[Array, "env obs"]) -> Any:
         """Actions of the trained policies, as soft actor-critic takes them."""
@@ -213,14 +219,9 @@ class Needs:
         return self.together.memory(count)
 
     def act(self, state: NeedsState, memory: Roles, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        weighing, bare = self.together.learner.weighing, obs[:, : self.together.bare]
-        dist = weighing.policy.distribution(self.backup, bare)
-        backup = jnp.tanh(dist[0]) if isinstance(weighing, Drawn) else weighing.policy.mode(dist)
-        return self.together.act(backup, memory, obs, key)
+        return self.together.act(self.together.spending_least(self.backup, obs), memory, obs, key)
 
-    def learn(
-        self, state: NeedsState, rows: Transition, episodes: Episodes, key: PRNGKeyArray
-    ) -> tuple[NeedsState, Metrics]:
+    def learn(self, state: NeedsState, rows: Transition, episodes: Episodes, key: PRNGKeyArray) -> tuple[NeedsState, Metrics]:
         """Fit steps from the takeover on; every second row is the takeover itself."""
         togo, known = costs_to_go(self.together.shares(rows.cost, 2), episodes.ended, self.together.discount)
         x = inputs(self.together.learner, rows.obs[..., : self.together.bare], rows.extras.unit)
@@ -235,7 +236,7 @@ class Needs:
             chosen = jnp.clip(jnp.searchsorted(places, drawn), 0, len(places) - 1)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, seen(x[chosen]), togo[chosen])
             change, optimiser = self.adam.update(gradient, state.optimiser)
-            parameters: GaussianParameters = optax.apply_updates(state.parameters, change)  # type: ignore[assignment]
+            parameters: GaussianParameters = optax.apply_updates(state.parameters, change)
             return state._replace(parameters=parameters, optimiser=optimiser), loss
 
         state, losses = jax.lax.scan(one, state, jax.random.split(key, self.settings.updates))
@@ -256,6 +257,31 @@ class Needs:
 
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Restless:
+    """Trained policies that arbitrary actions interrupt, as a policy for a shield to be tried on: nobody takes over."""
+
+    together: Together
+    backup: PyTree
+
+    @property
+    def observations(self) -> int:
+        return self.together.bare + len(self.together.reference)
+
+    def init(self, key: PRNGKeyArray) -> tuple[()]:
+        return ()
+
+    def memory(self, count: int) -> Roles:
+        return self.together.memory(count)
+
+    def decide(self, parameters: tuple[()], memory: Roles, obs: Float[Array, "env obs"]) -> tuple[Any, Roles]:
+        """An action, drawn with random numbers that depend on the step only."""
+        key = jax.random.fold_in(jax.random.key(0), memory.time.max())
+        never = jnp.full_like(memory.takeover, self.together.horizon + 1)
+        acted = self.together.act(self.together.spending_least(self.backup, obs), memory, obs, key)
+        return acted.action, acted.memory._replace(takeover=never)
 
 
 def inputs(learner: SacAgent, obs: Float[Array, "*batch obs"], unit: Any) -> Float[Array, "*batch in"]:

@@ -102,7 +102,7 @@ def needed(task: Pendulum, needs: Float[np.ndarray, "angle speed"], x: Float[Arr
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def spend_least(task: Pendulum, needs: Float[Array, "times angle speed"], x: Float[Array, "episode 2"]) -> Float[Array, " episode"]:
+def spend_least(task: Pendulum, needs: Float[Array, "times angle speed"], x: Float[Array, "episode 2"]) -> Array:
     """What episodes cost in the true dynamics if each step is the best one by b*: no less than the true least budget."""
     actions = jnp.linspace(-1.0, 1.0, LOOKAHEAD)[:, None]
 

@@ -78,11 +78,10 @@ def evaluator(
     carried: Options | None = getattr(env, "options", None)
     ledger = ledger if carried is None else carried
     if isinstance(env, HostEnvs):
-        tested = Tested(policy)
-        act = jax.jit(lambda parameters, memory, obs: tested.act(parameters, memory, obs, None))
+        act = jax.jit(Tested(policy).act)
         return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)
     play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger))
-    return lambda parameters, seed: _outcome(*play(parameters, jax.random.key(seed)), ledger)
+    return lambda parameters, seed: _outcome(play(parameters, jax.random.key(seed)), ledger)
 
 
 def tested(
@@ -143,9 +142,9 @@ class Guarded(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Shielded:
-    """A policy under its shield, as in `serve.shield`, for observations that end with z; it remembers how often that stepped in."""
+    """A policy under its shield, as in `serve.shield`, for observations that end with z; it counts how often that steps in."""
 
-    policy: Net
+    policy: Decider
     backup: Net
     needs: Net
     about: Description
@@ -162,22 +161,24 @@ class Shielded:
     def init(self, key: PRNGKeyArray) -> Guarded:
         keys = jax.random.split(key, 3)
         nets = (self.policy, self.backup, self.needs)
-        return Guarded(*(net.init(one) for net, one in zip(nets, keys, strict=True)), jnp.zeros(()))
+        policy, backup, needs = (net.init(one) for net, one in zip(nets, keys, strict=True))
+        return Guarded(policy, backup, needs, jnp.zeros(()))
 
-    def memory(self, count: int) -> Int[Array, " env"]:
-        return jnp.zeros(count, jnp.int32)
+    def memory(self, count: int) -> tuple[Int[Array, " env"], Memory]:
+        """How often it stepped in, and what the policy remembers."""
+        return jnp.zeros(count, jnp.int32), self.policy.memory(count)
 
-    def decide(self, parameters: Guarded, memory: Array, obs: Float[Array, "env obs"]) -> tuple[Array, Array]:
+    def decide(self, parameters: Guarded, memory: Any, obs: Float[Array, "env obs"]) -> tuple[Array, Any]:
         """The policy's action where z ≥ b(s, a) + margin for every constraint, else the backup's."""
         bare, z = obs[:, : self.about.bare], obs[:, self.about.bare :]
-        action, _ = self.policy.decide(parameters.policy, (), obs[:, : self.policy.observations])
+        action, own = self.policy.decide(parameters.policy, memory[1], obs[:, : self.policy.observations])
         if self.about.low is not None:
             action = jnp.clip(action, jnp.asarray(self.about.low), jnp.asarray(self.about.high))
         seen = jnp.concatenate([bare, as_inputs(self.about, action, jnp)], axis=1)
         need, _ = self.needs.decide(parameters.needs, (), seen)
         stops = ~(z >= jnp.maximum(need, 0.0) + parameters.margin).all(1)
         instead, _ = self.backup.decide(parameters.backup, (), bare)
-        return jnp.where(along(stops, action), instead, action), memory + stops
+        return jnp.where(along(stops, action), instead, action), (memory[0] + stops, own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +192,9 @@ class Tested:
     def memory(self, count: int) -> Memory:
         return self.policy.memory(count)
 
-    def act(self, state: PyTree, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
+    def act(self, state: PyTree, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray | None = None) -> Acted:
         action, memory = self.policy.decide(state, memory, obs)
-        return Acted(action, memory, memory if isinstance(self.policy, Shielded) else ())
+        return Acted(action, memory, memory[0] if isinstance(self.policy, Shielded) else ())
 
 
 def _first_episodes(
@@ -238,15 +239,15 @@ def _on_host(
         kept = now if kept is None else select(seen.counted, now, kept)
         done |= seen.counted
         if done.all():
-            return _outcome(*kept, ledger)
+            return _outcome(kept, ledger)
     raise ValueError(
         f"{(~done).sum()} of {count} episodes have not ended after {LONGEST:,} steps; give the environment a time limit, "
         "with gymnasium.wrappers.TimeLimit or max_episode_steps in its registration"
     )
 
 
-def _outcome(episodes: Episodes, noted: PyTree, ledger: Options | None) -> Outcome:
-    it = jax.tree.map(np.asarray, episodes)
-    violated = (None, None) if ledger is None else (it.violated, it.violated_each)
-    stepped_in = np.asarray(noted) if len(jax.tree.leaves(noted)) else None
-    return Outcome(it.task_return, it.cost, it.length, it.spent, *violated, stepped_in)
+def _outcome(kept: tuple[Episodes, PyTree], ledger: Options | None) -> Outcome:
+    it, noted = jax.tree.map(np.asarray, kept)
+    violated, each = (None, None) if ledger is None else (it.violated, it.violated_each)
+    intervened = noted if jax.tree.leaves(noted) else None
+    return Outcome(it.task_return, it.cost, it.length, it.spent, violated, each, intervened)

@@ -18,27 +18,31 @@ from saute.serve.nets import network_of
 from saute.serve.policy import Policy
 from saute.serve.shield import Shield
 
-__all__ = ["FILE", "PARTS", "digest_of", "load_shield", "stored_shield"]
+__all__ = ["FILE", "PARTS", "digest_of", "file_of_shield", "load_shield", "stored_shield"]
 
 FILE = "shield.safetensors"
 PARTS = ("backup", "needs")
 
 
-def digest_of(run: str | pathlib.Path) -> str:
-    """SHA-256 of the policies of a run, by which its shield knows them."""
-    file = file_of(run)
+def digest_of(file: pathlib.Path) -> str:
+    """SHA-256 of a file, by which a shield knows its policies."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as problem:
         raise CheckpointError(f"{file} cannot be read ({problem.strerror}); check the run folder") from None
 
 
+def file_of_shield(run: str | pathlib.Path) -> pathlib.Path:
+    """The shield in a run folder; for pretrained:NAME one of your own, or else the one that comes with it."""
+    file = next((one for one in (place_of(run) / FILE, file_of(run).parent / FILE) if one.exists()), None)
+    if file is None:
+        raise CheckpointError(f"{run} has no shield; make one with saute shield {run}")
+    return file
+
+
 def stored_shield(run: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """What the file of a shield says, and the arrays of its backup and its needs; those of other policies are refused."""
-    own, shipped = place_of(run) / FILE, file_of(run).parent / FILE
-    file = own if own.exists() else shipped
-    if not file.exists():
-        raise CheckpointError(f"{run} has no shield; make one with saute shield {run}")
+    file, policies = file_of_shield(run), digest_of(file_of(run))
 
     def fits(meta: dict[str, Any], table: Mapping[str, Any]) -> None:
         try:
@@ -49,10 +53,10 @@ def stored_shield(run: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, di
         refuse_unlike(expected, table, file)
 
     arrays, meta = load(file, fits, digest_beside(file))
-    if meta["policy"] != digest_of(run):
+    if meta["policy"] != policies:
         raise CheckpointError(
-            f"{file} was made for other policies (SHA-256 {str(meta['policy'])[:12]}) than those of {run} "
-            f"({digest_of(run)[:12]}); make it anew with saute shield {run}"
+            f"{file} was made for other policies (SHA-256 {meta['policy'][:12]}) than those of {run} ({policies[:12]}); make "
+            f"it anew with saute shield {run}"
         )
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise CheckpointError(f"{file}: parameters are not finite; make it anew with saute shield {run}")
@@ -78,7 +82,11 @@ def _check_sizes(meta: Mapping[str, Any]) -> None:
     margin, discount = (rebuilt(float, meta[name], name) for name in ("margin", "discount"))
     if None in (backup.hidden, needs.hidden) or backup.image is not None:
         raise ValueError("a planner or a policy of pictures in it")
-    if needs.bare != backup.bare + (sum(backup.choices) or backup.actions) or needs.actions != len(reference) or min(reference) <= 0:
-        raise ValueError(f"needs of {needs.bare} numbers for {backup.bare} observations, {needs.actions} budgets")
+    action = sum(backup.choices) or backup.actions
+    if needs.bare != backup.bare + action or needs.actions != len(reference) or min(reference) <= 0:
+        raise ValueError(
+            f"needs of {needs.bare} numbers, {needs.actions} budgets, for {backup.bare} observations, {action} actions and "
+            f"{len(reference)} budgets"
+        )
     if not (0.0 <= margin < np.inf and 0.0 < discount <= 1.0 and isinstance(meta["policy"], str)):
         raise ValueError(f"margin {margin}, discount {discount}")

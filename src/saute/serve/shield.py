@@ -45,9 +45,10 @@ class Shield:
     def need(self, obs: ArrayLike, action: ArrayLike) -> np.ndarray:
         """b(s, a) + margin, in the units of the costs."""
         obs, about = np.asarray(obs, np.float32), self.backup.about
-        counted = np.asarray(action) if about.low is not None else np.asarray(action) - (about.start if about.several else about.start[0])
-        inputs = as_inputs(about, counted)
-        return (self.needs(np.concatenate([obs, np.asarray(inputs, np.float32)], axis=-1)) + self.margin) * self.reference
+        if about.low is None:
+            action = np.asarray(action) - (about.start if about.several else about.start[0])
+        inputs = np.concatenate([obs, np.asarray(as_inputs(about, action), np.float32)], axis=-1)
+        return (self.needs(inputs) + self.margin) * self.reference
 
     def __call__(self, obs: ArrayLike, action: ArrayLike, remaining: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """The action to take instead of the policy's, which is the same if it is safe, and whether the shield stepped in."""
@@ -67,10 +68,12 @@ class Shield:
         for name in ("bare", "low", "high", "choices", "start"):
             if getattr(mine, name) != getattr(its, name):
                 raise ValueError(
-                    f"the shield is for other spaces than the policy: {name} is {getattr(mine, name)}, not {getattr(its, name)}; "
-                    "load it from the run that the policy is of"
+                    f"the shield is for other spaces than the policy: {name} is {getattr(mine, name)}, not "
+                    f"{getattr(its, name)}; load it from the run that the policy is of"
                 )
         if its.reference is not None and not np.array_equal(np.array(its.reference, np.float32), self.reference):
-            raise ValueError(f"the shield is for budgets {self.reference}, the policy for {its.reference}; make one with saute shield")
+            raise ValueError(
+                f"the shield is for budgets {self.reference}, the policy for {its.reference}; load that of its run"
+            )
         if discount != self.discount:
             raise ValueError(f"discount={discount:g}, but the shield was made for {self.discount:g}; pass that one")
