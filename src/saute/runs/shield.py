@@ -18,7 +18,7 @@ from saute.serve.nets import network_of
 from saute.serve.policy import Policy
 from saute.serve.shield import Shield
 
-__all__ = ["FILE", "PARTS", "digest_of", "file_of_shield", "load_shield", "stored_shield"]
+__all__ = ["FILE", "PARTS", "digest_of", "file_of_shield", "has_shield", "load_shield", "stored_shield"]
 
 FILE = "shield.safetensors"
 PARTS = ("backup", "needs")
@@ -32,12 +32,20 @@ def digest_of(file: pathlib.Path) -> str:
         raise CheckpointError(f"{file} cannot be read ({problem.strerror}); check the run folder") from None
 
 
+def has_shield(run: str | pathlib.Path) -> bool:
+    """Whether there is one, fit or not."""
+    return any(one.exists() for one in _places(run))
+
+
 def file_of_shield(run: str | pathlib.Path) -> pathlib.Path:
     """The shield in a run folder; for pretrained:NAME one of your own, or else the one that comes with it."""
-    file = next((one for one in (place_of(run) / FILE, file_of(run).parent / FILE) if one.exists()), None)
-    if file is None:
+    if not has_shield(run):
         raise CheckpointError(f"{run} has no shield; make one with saute shield {run}")
-    return file
+    return next(one for one in _places(run) if one.exists())
+
+
+def _places(run: str | pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    return place_of(run) / FILE, file_of(run).parent / FILE
 
 
 def stored_shield(run: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
