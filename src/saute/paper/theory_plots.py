@@ -124,8 +124,8 @@ def budget_curve(rows: Sequence[Controlled], learned: Sequence[Measured]) -> Fig
 def least_budgets(needs: np.ndarray, max_speed: float) -> Figure:
     """b*₀ over the states of the pendulum, with the regions where some budgets are not enough."""
     caption = [
-        "Colour: the least budget with which 200 steps from a state can be safe. Inside a line, so much is not enough, whatever",
-        f"one does. The largest is {needs.max():.2f}: with a budget of 30 there is no such state.",
+        "Colour: the least budget with which 200 steps from a state can be safe. Inside a line, so much is not enough,",
+        f"whatever one does. The largest is {needs.max():.2f}: with a budget of 30 there is no such state.",
     ]
     figure, _, ((axis,),) = sheet("Pendulum: the least budget b*", caption, [2.2], 1)
     angles = np.linspace(-180.0, 180.0, len(needs) + 1)
