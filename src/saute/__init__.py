@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from saute.learn.model import model_env
     from saute.runs.loop import train
     from saute.runs.policy import load_policy
+    from saute.runs.shield import load_shield
     from saute.runs.validation import Selection
     from saute.serve.budgeted import BudgetedPolicy
 
@@ -53,6 +54,7 @@ __all__ = [
     "from_six_tuple",
     "lagrangian",
     "load_policy",
+    "load_shield",
     "mbpo",
     "model_env",
     "pets",
@@ -82,6 +84,7 @@ _LAZY = {
     "from_gymnax": "saute.envs.from_gymnax",
     "lagrangian": "saute.learn.constraint",
     "load_policy": "saute.runs.policy",
+    "load_shield": "saute.runs.shield",
     "mbpo": "saute.algos.mbpo",
     "model_env": "saute.learn.model",
     "pets": "saute.algos.pets",

@@ -19,6 +19,7 @@ from saute.core.typed import rebuilt
 from saute.runs.checkpoint import config_digest
 from saute.runs.policy import file_of, load_policy
 from saute.runs.pretrained import place_of
+from saute.runs.shield import has_shield
 from saute.serve.description import Description
 from saute.serve.nets import Network
 from saute.serve.to_c import c_source
@@ -71,6 +72,8 @@ def export(options: Export) -> None:
         written = content(policy.net, facts, discount)
     except ValueError as problem:
         raise UserError(str(problem)) from problem
+    if has_shield(options.run):
+        print(f"note: the shield of {options.run} is not part of {out}; it acts with saute.load_shield only", file=sys.stderr)
     with writing(out):
         write_atomically(out, written)
     about = policy.about

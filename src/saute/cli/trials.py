@@ -42,11 +42,16 @@ class Trial(NamedTuple):
 
 
 def trials(
-    runs: Sequence[pathlib.Path], episodes: int, seed: int, budget: Budget | None, elsewhere: Elsewhere = OWN
+    runs: Sequence[pathlib.Path],
+    episodes: int,
+    seed: int,
+    budget: Budget | None,
+    elsewhere: Elsewhere = OWN,
+    shield: bool = False,
 ) -> Iterator[Trial]:
     """Fresh episodes of every run, one run after the other."""
     for run, name in names_of(runs).items():
-        yield Trial(run, name, *outcomes_of(run, episodes, seed, budget, elsewhere))
+        yield Trial(run, name, *outcomes_of(run, episodes, seed, budget, elsewhere, shield=shield))
 
 
 def asked_budget(numbers: Sequence[float]) -> Budget | None:

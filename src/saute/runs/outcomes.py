@@ -26,11 +26,24 @@ from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.presets import changed
 from saute.runs.report import outcome_told
+from saute.runs.shielding import guarded, with_budget_shown
 from saute.runs.source import refuse_modules
 from saute.runs.trained import nets_of
 
-__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
-__all__ += ["certified", "flags_of"]
+__all__ = [
+    "Budget",
+    "Elsewhere",
+    "Evaluation",
+    "certified",
+    "flags_of",
+    "heads",
+    "in_words",
+    "keep_outcomes",
+    "numbers_of",
+    "outcomes_of",
+    "rows_of",
+    "stepped_in",
+]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -72,11 +85,13 @@ def outcomes_of(
     budget: Budget | None = None,
     elsewhere: Elsewhere = OWN,
     sampled: bool = False,
+    shield: bool = False,
 ) -> tuple[Config, list[Outcome]]:
     """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
 
     Each seed of the run has episodes of its own, so that all of them together are independent. A sautéed policy that is given
-    another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref.
+    another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref. Under its shield, a policy
+    that is not sautéed has a budget too.
     """
     if episodes < 1:
         raise UserError(f"--episodes {episodes} must be at least 1")
@@ -85,11 +100,14 @@ def outcomes_of(
             f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
         )
     config = elsewhere.of(run)
+    tried = with_budget_shown(config) if shield else config
     try:
-        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
+        env = environment_of(tried, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     net, parameters = _nets(run, config)
+    if shield:
+        net, parameters = _guarded(run, net, parameters)
     if env.observation_space.shape != (net.observations,):
         raise UserError(f"{run}: the policy takes {net.observations} observations, its environment has {env.observation_space}")
     if budget is not None:
@@ -173,6 +191,13 @@ def _nets(run: pathlib.Path, config: Config) -> tuple[Any, list[Any]]:
         raise UserError(f"{run} has no policy of seed {missing}, but its config.json asks for one") from None
 
 
+def _guarded(run: pathlib.Path, net: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+    try:
+        return guarded(run, net, parameters)
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+
+
 def in_words(budget: Budget) -> str:
     """As on the command line: 30, or 30 5 for two constraints."""
     return " ".join(f"{one:g}" for one in np.atleast_1d(budget))
@@ -207,6 +232,15 @@ def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> lis
     return rows
 
 
+def stepped_in(outcome: Outcome) -> str | None:
+    """How often a shield did, if there was one."""
+    if outcome.intervened is None:
+        return None
+    k, n = int((outcome.intervened > 0).sum()), len(outcome.length)
+    share = outcome.intervened.sum() / outcome.length.sum()
+    return f"the shield stepped in in {100 * share:.3f} % of all steps, in {k:,} of {n:,} episodes"
+
+
 def numbers_of(outcome: Outcome) -> dict[str, Any]:
     """The same for machines; of several constraints, lists."""
     returns, costs, violated = outcome.task_return, outcome.spent, outcome.violated
@@ -217,6 +251,7 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
         "violations": None if violated is None else violated.sum(),
         "bound": None if violated is None else upper_bound(int(violated.sum()), len(violated)),
         **({} if outcome.violated_each is None else {"violations_each": outcome.violated_each.sum(0)}),
+        **({} if outcome.intervened is None else {"intervened": outcome.intervened.sum() / outcome.length.sum()}),
     }
 
 
