@@ -172,7 +172,7 @@ def test_the_papers_variant_learns_z_as_a_state_dimension() -> None:
     inputs, outputs = ensemble.rows(rows, options)
     np.testing.assert_allclose(inputs[:, 2], rows.remaining / 5.0, rtol=1e-6)
     np.testing.assert_allclose(outputs[:, 2], -rows.cost / 5.0, atol=1e-6)
-    env = imagination(ensemble, jax.jit(ensemble.init)(jax.random.key(0)).of(0), 10, options)
+    env = imagination(ensemble, jax.jit(ensemble.init)(jax.random.key(0)), jnp.asarray(0), 10, options)
     starts = jax.vmap(lambda obs, left: imagined(env, obs, left))(rows.obs, jnp.zeros(100))
     step = jax.jit(jax.vmap(env.step))(starts, rows.action, jax.random.split(jax.random.key(1), 100))
     assert isinstance(step.state, Sauted) and 10 < step.state.violated.sum() < 90

@@ -50,9 +50,9 @@ class Train(NamedTuple):
 
 def train_options(words: list[str]) -> tuple[type, Config]:
     """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
-    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
+    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset", "budget-schedule")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
-    asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
+    asked = Experiment(env, **{name.replace("-", "_"): said for name, said in names.items() if said is not None})
     try:
         usual = completed(dataclasses.replace(asked, budget=1.0))
     except ValueError:  # it will be said of the options as a whole
@@ -63,6 +63,8 @@ def train_options(words: list[str]) -> tuple[type, Config]:
         "settings": readable(type(usual.settings), usual.settings),
         "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
     }
+    if usual.schedule is not None:
+        kinds["schedule"] = readable(type(usual.schedule), usual.schedule)
     whole = dataclasses.make_dataclass("Train", kinds.items())
     whole.__doc__ = Train.__doc__
     return whole, usual
@@ -72,7 +74,8 @@ def read_train(words: list[str], prog: str) -> Train:
     """What the words ask for."""
     whole, usual = train_options(words)
     given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
-    changes = _changes("settings", usual.settings, given.settings) | _changes("constraint", usual.constraint, given.constraint)
+    parts = [name for name in ("settings", "constraint", "schedule") if hasattr(given, name)]
+    changes = {k: v for name in parts for k, v in _changes(name, getattr(usual, name), getattr(given, name)).items()}
     shell = {field.name: getattr(given.shell, field.name) for field in dataclasses.fields(Shell)}
     return Train(Experiment(**vars(given.experiment)), Shell(**shell), changes)
 

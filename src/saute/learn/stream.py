@@ -30,7 +30,7 @@ class Books(NamedTuple):
     cost: Sum
     spent: Sum
     remaining: Float[Any, "env ..."]
-    """Of environments that are not sautéed; those that are carry their own."""
+    """Of the ledger's budget; not looked at if each episode carries its own."""
     lost: Float[Any, "env ..."]
     length: Int[Any, " env"]
 
@@ -55,9 +55,15 @@ def begin(env: Env, key: PRNGKeyArray, count: int, memory: Memory = (), ledger: 
     return Stream(state, obs, memory, _opened(jnp.zeros(cost.shape, cost.dtype), ledger), jnp.ones(count, bool))
 
 
-def begin_on_host(envs: HostEnvs, seed: int | list[int], memory: Memory = (), ledger: Options | None = None) -> Stream:
-    """Fresh episodes of Gymnasium's environments, seeded by one number, or by one each."""
-    obs, count = envs.reset(seed), envs.num_envs
+def begin_on_host(
+    envs: HostEnvs,
+    seed: int | list[int],
+    memory: Memory = (),
+    ledger: Options | None = None,
+    budgets: np.ndarray | None = None,
+) -> Stream:
+    """Fresh episodes of Gymnasium's environments, seeded by one number, or by one each; with these budgets, if given."""
+    obs, count = envs.reset(seed, budgets), envs.num_envs
     return Stream(envs.state, obs, memory, _opened(np.zeros((count, *envs.cost_shape)), ledger), np.ones(count, bool))
 
 
@@ -90,7 +96,13 @@ def advance(
 
 
 def advance_on_host(
-    envs: HostEnvs, stream: Stream, acted: Acted, blank: Memory, ledger: Options | None, fresh: bool
+    envs: HostEnvs,
+    stream: Stream,
+    acted: Acted,
+    blank: Memory,
+    ledger: Options | None,
+    fresh: bool,
+    budgets: np.ndarray | None = None,
 ) -> tuple[Stream, Transition, Episodes]:
     """The same in Gymnasium's environments, which we reset ourselves, after the transition has been recorded."""
     acted = acted._replace(action=np.asarray(acted.action))
@@ -99,7 +111,7 @@ def advance_on_host(
     rows = jax.tree.map(_single, _transition(stream, acted, step))
     state, obs, memory = step.state, step.obs, acted.memory
     if episodes.ended.any():
-        obs = envs.restart(episodes.ended)
+        obs = envs.restart(episodes.ended, budgets)
         state = envs.state
         books = select(episodes.ended, _opened(np.zeros_like(step.cost), ledger), books)
         memory = select(episodes.ended, blank, memory)
@@ -132,13 +144,17 @@ def _opened(zero: Float[Any, "env ..."], ledger: Options | None) -> Books:
 
 
 def _booked(stream: Stream, step: Step, ledger: Options | None) -> tuple[Books, Episodes]:
-    """The books after a step, and what they say of the episodes up to it."""
+    """The books after a step, and what they say of the episodes up to it.
+
+    Episodes are held against the budget of the ledger, also if training lets them begin with less; if the ledger draws budgets,
+    each episode is held against the one that it carries.
+    """
     books, own = stream.books, step.state if isinstance(step.state, Sauted) else None
     discount = 1.0 if ledger is None else ledger.discount
     cost = add(books.cost, step.cost)
     now = along(discount**books.length, step.cost) * step.cost if discount != 1.0 else step.cost
     remaining, lost = books.remaining, books.lost
-    if own:
+    if own and (ledger is None or ledger.random):
         remaining, lost = own.remaining, own.lost
     elif ledger is not None:
         remaining, lost = spent(remaining, lost, step.cost, discount)

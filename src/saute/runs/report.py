@@ -10,7 +10,7 @@ import pathlib
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from saute.core.files import folder_in, refuse_link
@@ -71,12 +71,26 @@ def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> lis
         return [seed[name] for seed in ended if not math.isnan(seed[name])]
 
     returns = known("task_return")
-    costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
+    costs = each_named("cost", ended[0])
     means = [sum(known(name)) / len(known(name)) for name in costs]
     counted = sum(seed["episodes"] for seed in ended)
     overspent = sum(seed["violation_rate"] * seed["episodes"] for seed in ended)
     worst = [max(known(f"worst_{name}")) for name in costs]
-    return outcome_told(returns, means, worst, None if math.isnan(overspent) else round(overspent), round(counted), budget)
+    violated = None if math.isnan(overspent) else round(overspent)
+    return [*outcome_told(returns, means, worst, violated, round(counted), budget), *_begun_with(ended)]
+
+
+def each_named(name: str, metrics: Iterable[str]) -> list[str]:
+    """The names of a number that there may be one of for each constraint: cost, or cost_0, cost_1 and so on."""
+    return [one for one in metrics if one == name or one.removeprefix(f"{name}_").isdigit()]
+
+
+def _begun_with(metrics: Metrics) -> list[Forms]:
+    """The least and the greatest budget that a schedule gave to episodes, if there is one."""
+    each = [[seed[name] for seed in metrics] for name in each_named("budget", metrics[0])]
+    spans = [(min(budgets), max(budgets)) for budgets in each]
+    texts = [f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}" for low, high in spans]
+    return [(f"begun with {' and '.join(texts)}",)] if texts else []
 
 
 def outcome_told(
