@@ -18,7 +18,7 @@ from saute.core.protocol import Env, Step
 
 BUDGET = 0x5A07E
 
-__all__ = ["SauteEnv", "Sauted", "beginning_with", "begun", "saute", "spent", "task_reward"]
+__all__ = ["SauteEnv", "Sauted", "begun", "saute", "spent", "task_reward"]
 
 
 Owed = Float[Any, "*constraint"]
@@ -113,14 +113,6 @@ class SauteEnv:
             return obs
         z = B.observe(remaining, self.options.reference)
         return jnp.concatenate([obs, jnp.atleast_1d(z).astype(obs.dtype)])
-
-
-def beginning_with(env: Env, budget: Any) -> Env:
-    """The sautéed environment whose episodes begin with another budget, z₀ = d_k/d_ref; with none given, the same."""
-    if isinstance(budget, tuple):
-        return env
-    chosen: Options = env.options  # type: ignore[attr-defined]
-    return dataclasses.replace(env, options=dataclasses.replace(chosen, low=budget, high=budget))  # type: ignore[type-var]
 
 
 def task_reward(step: Step) -> Float[Any, "*batch"]:

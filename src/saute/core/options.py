@@ -51,11 +51,11 @@ class Options:
 
     @property
     def several(self) -> bool:
-        return isinstance(self.reference, np.ndarray)
+        return isinstance(self.low, np.ndarray)
 
     @property
     def constraints(self) -> int:
-        return len(self.reference) if self.several else 1
+        return len(self.low) if self.several else 1
 
     @property
     def budget_shape(self) -> tuple[int, ...]:

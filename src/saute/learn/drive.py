@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from saute.core.machine import cores
 from saute.core.masks import along
-from saute.core.native import beginning_with
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes, Transition
 from saute.envs.from_gym import HostEnvs
@@ -63,7 +62,7 @@ class Training(NamedTuple):
 
     state: State
     stream: Stream | tuple[()] = ()
-    budget: Float[Any, "*constraint"] | tuple[()] = ()
+    budget: Float[Any, "*constraint"] | None = None
     """What its episodes begin with, if that is not for the environment to say."""
 
 
@@ -80,20 +79,23 @@ class Drive(NamedTuple):
     """How much of the epoch under way is done; None where nobody can tell."""
 
 
-def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None, budget: Any = ()) -> Drive:
+def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None, budget: Any = None) -> Drive:
     """Training of an agent in an environment; its episodes begin with a budget, if one is given, until a seed gets another.
 
     The ledger has the budget and the discount by which violations are counted where the environment is not sautéed; one that is
     carries its own. Without a ledger there is nothing to violate, and no number says that nothing was.
     """
+    budget = None if budget is None else np.asarray(budget, np.float32)
     if isinstance(env, HostEnvs):
         body = _OnHost(agent, env, ledger, budget)
         each: Any = lambda function, seeds: list(map(function, seeds))  # noqa: E731
         return Drive(body.first, body.epoch, lambda training: agent.export(training.state), each, body.share)
-    return _compiled(agent, env, ledger, jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), budget))
+    return _compiled(agent, env, ledger, budget)
 
 
-def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True) -> Callable[..., Any]:
+def rollout(
+    agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True, budget: Any = None
+) -> Callable[..., Any]:
     """(state, stream, keys of the steps) → (state, stream, (rows, episodes, numbers)), every step one entry, as one scan."""
     blank = agent.memory(window.num_envs)
 
@@ -101,7 +103,7 @@ def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = Non
         state, stream = carry
         act_key, step_key, reset_key, observe_key = jax.random.split(key, 4)
         acted = agent.act(state, stream.memory, stream.obs, act_key)
-        stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh)
+        stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh, budget)
         state, metrics = agent.observe(state, moved, observe_key)
         return (state, stream), (moved if rows else None, episodes, _seen(moved, metrics))
 
@@ -117,7 +119,7 @@ def _compiled(agent: Agent, env: Env, ledger: Options | None, budget: Any) -> Dr
     pool, blank = ThreadPoolExecutor(cores()), agent.memory(window.num_envs)
 
     def started(key: PRNGKeyArray, budget: Any) -> Stream:
-        return begin(beginning_with(env, budget), key, window.num_envs, blank, ledger)
+        return begin(env, key, window.num_envs, blank, ledger, budget)
 
     def first(key: PRNGKeyArray) -> Training:
         state = agent.init(key)
@@ -133,7 +135,7 @@ def _compiled(agent: Agent, env: Env, ledger: Options | None, budget: Any) -> Dr
         start_key, key, begin_key, learn_key = jax.random.split(key, 4)
         state, begun = agent.begin(training.state, begin_key)
         stream = started(start_key, training.budget) if window.fresh else training.stream
-        run = rollout(agent, beginning_with(env, training.budget), window, ledger, learns)
+        run = rollout(agent, env, window, ledger, learns, training.budget)
         state, stream, seen = run(state, stream, jax.random.split(key, window.steps))
         state, numbers = _learned(agent, state, seen, learn_key, ledger)
         return training._replace(state=state, stream=() if window.fresh else stream), begun | numbers
@@ -293,7 +295,7 @@ class _OnHost:
 
     def _budgets(self, seeds: Sequence[Training]) -> np.ndarray | None:
         """What the episodes of each environment begin with, if that is not for the environments to say."""
-        if isinstance(seeds[0].budget, tuple):
+        if seeds[0].budget is None:
             return None
         return np.repeat(np.stack([np.asarray(seed.budget) for seed in seeds]), self.window.num_envs, axis=0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -28,6 +28,7 @@ REWARDS = np.array([[-1.0, 0.5, 2.0], [-1.0, 1.0, 0.5], [2.0, -1.0, -1.0]])
 """Of the moves −1, 0, +1: where the cost is below the budget, near it, and above it."""
 
 
+@runtime_checkable
 class Schedule(Protocol):
     """Plain numbers with two pure functions, for one constraint or for each of several."""
 
@@ -105,8 +106,8 @@ class PiSchedule:
         error = self.smoothing * (r - worst) + (1.0 - self.smoothing) * state.errors[-1]
         errors = np.concatenate([state.errors[1:], np.asarray(error)[None]])
         asked = self.proportional * error + self.integral * errors.sum(0) + self.antiwindup * (state.made - state.asked)
-        most = self.step * np.asarray(full)
-        budget = np.clip(r + np.clip(asked, -most, most), self.low * np.asarray(full), full)
+        most = self.step * full
+        budget = np.clip(r + np.clip(asked, -most, most), self.low * full, full)
         return PiState(np.int64(epochs), errors, np.asarray(asked), np.asarray(budget - r)), budget
 
 
@@ -194,7 +195,6 @@ def simmered(body: Drive, schedule: Schedule, full: Budget) -> Drive:
 
     Without a whole episode nothing is known, and a schedule holds still. Numbers of an epoch have the budget it began with.
     """
-    full = np.asarray(full, np.float64)
     names = list(named("worst_cost", full))
 
     def begun(training: Training) -> Simmering:

@@ -203,7 +203,7 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
     arrays = {name: array for name, array in found[0].items() if name != NUMBERS}
     seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
     # Validation and schedules of budgets each keep the training that they are about.
-    inner = next(iter(arrays)).partition("]")[2].partition(".state")[0] + ".state"
+    inner = next(name for name in arrays if ".state" in name).partition("]")[2].partition(".state")[0] + ".state"
 
     def stored(state: Any, seed: int) -> Any:
         parts = {}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from saute.core.cost import CostSource
@@ -243,8 +244,8 @@ def _trained(
         raise ValueError(
             "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
         )
-    full = None if job.ledger is None else job.ledger.high
-    body = drive(agent, env, job.ledger, () if schedule is None else schedule.init(full)[1])
+    full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
+    body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
     stored = None if init is None else inherited(pathlib.Path(init))
     body = body._replace(first=functools.partial(_begun, body, stored))
     if schedule is not None:
