@@ -1,7 +1,7 @@
 """What Ray costs: a training of ten seeds with and without it, and how many small tasks one driver keeps up with.
 
-The small tasks train nothing. Each writes a checkpoint and some lines of metrics, which are sent to the driver's machine as those
-of a training are; so the numbers say what the driver can take, in requests and bytes per second.
+The small tasks train nothing. Each writes a checkpoint and some lines of metrics, which are sent to the driver's machine as
+those of a training are; so the numbers say what the driver can take, in requests and bytes per second.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def export(options: Export) -> None:
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     if has_shield(options.run):
-        print(f"note: the shield of {options.run} is not part of {out}; it acts with saute.load_shield only", file=sys.stderr)
+        say(f"note: the shield of {options.run} is not part of {out}; it acts with saute.load_shield only")
     with writing(out):
         write_atomically(out, written)
     about = policy.about

@@ -54,11 +54,11 @@ class Train(NamedTuple):
 
 def train_options(words: list[str]) -> tuple[type, Config]:
     """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
-    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
+    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset", "budget-schedule")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
     try:
         names["preset"], changes = _preset(names["preset"])
-        asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
+        asked = Experiment(env, **{name.replace("-", "_"): said for name, said in names.items() if said is not None})
         usual = completed(dataclasses.replace(asked, budget=1.0), changes)
     except ValueError:  # it will be said of the options as a whole
         usual = completed(Experiment("pendulum"))
@@ -69,6 +69,8 @@ def train_options(words: list[str]) -> tuple[type, Config]:
         "settings": readable(type(usual.settings), usual.settings),
         "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
     }
+    if usual.schedule is not None:
+        kinds["schedule"] = readable(type(usual.schedule), usual.schedule)
     whole = dataclasses.make_dataclass("Train", kinds.items())
     whole.__doc__ = Train.__doc__
     return whole, usual
@@ -82,13 +84,10 @@ def read_train(words: list[str], prog: str) -> Train:
         preset, stored = _preset(given.experiment.preset)
     except ValueError as problem:
         raise UserError(f"--preset: {problem}") from problem
-    changes = (
-        stored
-        | _changes("settings", usual.settings, given.settings)
-        | _changes("constraint", usual.constraint, given.constraint)
-    )
+    parts = [name for name in ("settings", "constraint", "schedule") if hasattr(given, name)]
+    changes = {k: v for name in parts for k, v in _changes(name, getattr(usual, name), getattr(given, name)).items()}
     experiment = Experiment(**{**vars(given.experiment), "preset": preset})
-    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), changes)
+    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), stored | changes)
 
 
 def _preset(said: Any) -> tuple[Any, dict[str, Any]]:

@@ -132,14 +132,19 @@ class HostEnvs:
         self._remaining: np.ndarray = np.zeros((self.num_envs, *shape))
         self._obs: Any = None
 
-    def reset(self, seed: int | list[int] | None = None) -> np.ndarray:
-        """First observations of fresh episodes in all environments, seeded by one number, or by one each."""
-        obs, info = self._asked(lambda: self.envs.reset(seed=cast(Any, seed)))
+    def reset(self, seed: int | list[int] | None = None, budgets: np.ndarray | None = None) -> np.ndarray:
+        """First observations of fresh episodes in all environments, seeded by one number, or by one each.
+
+        If budgets are given, one for each environment, episodes of sautéed environments begin with these.
+        """
+        options = None if budgets is None else {"budget": budgets}
+        obs, info = self._asked(lambda: self.envs.reset(seed=cast(Any, seed), options=options))
         return self._begun(obs, info, self._everyone)
 
-    def restart(self, ended: np.ndarray) -> np.ndarray:
+    def restart(self, ended: np.ndarray, budgets: np.ndarray | None = None) -> np.ndarray:
         """Observations after fresh episodes have begun in the environments that ended."""
-        obs, info = self._asked(lambda: self.envs.reset(options={"reset_mask": ended}))
+        options = {"reset_mask": ended} | ({} if budgets is None else {"budget": budgets})
+        obs, info = self._asked(lambda: self.envs.reset(options=options))
         return self._begun(obs, info, ended)
 
     def step(self, actions: np.ndarray) -> Step:
@@ -160,6 +165,11 @@ class HostEnvs:
             return None
         zeros = np.zeros(self.num_envs)
         return Sauted(None, self._remaining.copy(), np.zeros_like(self._remaining), zeros, zeros > 0)
+
+    @property
+    def sauted_together(self) -> bool:
+        """Whether they are sautéed as one vector, which can be told the budgets that episodes begin with."""
+        return getattr(self.envs, "options", None) is not None
 
     @property
     def budget(self) -> float | None:

@@ -14,7 +14,7 @@ from saute.core.progress import Meter, progress
 from saute.core.typed import rebuilt
 from saute.evidence.plots import Group, box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
-from saute.paper.figures import ARTIFACTS, Row
+from saute.paper.figures import ARTIFACTS, Row, artifact_of
 from saute.paper.measured import late_epochs, measure
 from saute.paper.page import read
 from saute.paper.theory import theory
@@ -73,7 +73,7 @@ def needed(names: Iterable[str], scale: Scale, runs: pathlib.Path) -> dict[pathl
     """Every run that some figures and tables need, once, by its folder."""
     found: dict[pathlib.Path, Need] = {}
     for name in names:
-        for row in ARTIFACTS[name].rows:
+        for row in artifact_of(name).rows:
             config = scaled(row, scale)
             found.setdefault(folder_of(config, runs), Need(f"{name}: {row.label}", config))
     return found
@@ -136,7 +136,7 @@ def timed(config: Config, run: pathlib.Path) -> list[str]:
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:
     """Test the finished runs of a figure or table, and write numbers and pictures; False if no run is finished."""
-    artifact = ARTIFACTS[name]
+    artifact = artifact_of(name)
     groups, curves, steps, rows = {}, {}, {}, []
     for row in artifact.rows:
         config = scaled(row, scale)

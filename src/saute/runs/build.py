@@ -25,7 +25,7 @@ from saute.envs import TASKS, make_task
 from saute.envs.from_gym import HostEnvs
 from saute.envs.task import TaskEnv
 from saute.learn.constraint import Free, Pid
-from saute.runs.config import Budget, Changes, Config, Experiment, completed
+from saute.runs.config import Budget, BudgetSchedule, Changes, Config, Experiment, check_schedule, completed
 from saute.runs.inspection import auto_unsafe_reward
 from saute.runs.presets import PRESETS, changed
 from saute.runs.source import IN_PYTHON, Source, Trainable, found, named
@@ -201,7 +201,12 @@ def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: BudgetLike | No
 
 
 def described(
-    algorithm: Algorithm, env: Env | HostEnvs, ledger: Options | None, selection: Selection | None, **numbers: Any
+    algorithm: Algorithm,
+    env: Env | HostEnvs,
+    ledger: Options | None,
+    selection: Selection | None,
+    schedule: BudgetSchedule | None = None,
+    **numbers: Any,
 ) -> Config:
     """The configuration of a training in Python, as the command line would have written it."""
     chosen: Options | None = getattr(env, "options", None)
@@ -214,8 +219,11 @@ def described(
     envs = env.num_envs // env.seeds if isinstance(env, HostEnvs) else None
     method = _method(algorithm, chosen is not None)
     asked = Experiment(name, algorithm.name, method, preset=PRESETS[0], envs=envs, **held, **numbers)
+    if schedule is not None:
+        check_schedule(asked)
+        schedule = schedule.planned(numbers["epochs"])
     validation = {} if selection is None else {"validation": selection.episodes, "validation_every": selection.every}
-    return Config(asked, algorithm.settings, algorithm.constraint, task, **validation)  # type: ignore[arg-type]
+    return Config(asked, algorithm.settings, algorithm.constraint, task, schedule=schedule, **validation)  # type: ignore[arg-type]
 
 
 def _name(env: Env | HostEnvs) -> tuple[str, dict[str, Any]]:

@@ -221,7 +221,8 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
         raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")
     arrays = {name: array for name, array in found[0].items() if name != NUMBERS}
     seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
-    inner = ".training.state" if any(".training.state." in name for name in arrays) else ".state"
+    # Validation and schedules of budgets each keep the training that they are about.
+    inner = next(name for name in arrays if ".state" in name).partition("]")[2].partition(".state")[0] + ".state"
 
     def stored(state: Any, seed: int) -> Any:
         parts = {}

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from saute.core.cost import CostSource
+from saute.core.names import nearest
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.core.stopping import whole
@@ -23,13 +25,14 @@ from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate
 from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
+from saute.learn.simmer import simmered
 from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
-from saute.runs.config import Budget, Config
+from saute.runs.config import SCHEDULES, Budget, BudgetSchedule, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation, certified
-from saute.runs.report import reporting
+from saute.runs.report import each_named, reporting
 from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
@@ -96,7 +99,7 @@ class Run:
         asked, last = self.config.experiment, self.metrics[-1]
 
         def over_seeds(name: str) -> str:
-            each = [one for one in last[0] if one == name or one.removeprefix(f"{name}_").isdigit()]
+            each = each_named(name, last[0])
             shown = [" ".join("–" if math.isnan(seed[one]) else f"{seed[one]:.4g}" for seed in last) for one in each]
             return ", ".join(shown) or "–"
 
@@ -125,6 +128,7 @@ def train(
     envs: int | None = None,
     workers: int = 0,
     selection: Selection | None = None,
+    budget_schedule: BudgetSchedule | Literal["pi", "q"] | None = None,
     init: str | pathlib.Path | None = None,
     out: str | pathlib.Path | None = None,
     hook: Hook | None = None,
@@ -149,6 +153,7 @@ def train(
         envs: environments side by side, for those that are not JAX-native.
         workers: processes that step slow environments.
         selection: keeps the policies that are best in validation, instead of the last ones.
+        budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
         init: run folder whose policies and values training begins with.
         out: run folder.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
@@ -156,7 +161,8 @@ def train(
         checkpoint_seconds: time from one checkpoint to the next.
     """
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
-    job = _job(algorithm, env, budget, cost, method, settings, selection, seeds=seeds, epochs=epochs, seed=seed, **asked)
+    numbers = {"seeds": seeds, "epochs": epochs, "seed": seed}
+    job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **numbers, **asked)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
 
@@ -186,20 +192,37 @@ def _job(
     method: str | None,
     settings: Mapping[str, Any] | None,
     selection: Selection | None,
+    schedule: BudgetSchedule | str | None,
     **asked: Any,
 ) -> _Job:
     """From what `train` is asked for; a learner and an environment that are ready are taken as they are."""
     _check_counts(seeds=asked["seeds"], epochs=1 if asked["epochs"] is None else asked["epochs"])
+    kind, own = _kind_of(schedule)
     if isinstance(algorithm, str) or method is not None or not is_ready(env):
         changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
-        config, source = planned(algorithm, env, cost, method, changes, budget=budget, **asked)
+        changes |= {} if own is None else {"schedule": own}
+        config, source = planned(algorithm, env, cost, method, changes, budget=budget, budget_schedule=kind, **asked)
         algorithm, env = algorithm_of(config), environment_of(config, source=source)
         ledger = ledger_of(env, algorithm, config.experiment.budget, config.experiment.discount)
         return _Job(algorithm, env, ledger, config, selection or selection_of(config, source), source)
     ledger = ledger_of(env, algorithm, budget, asked["discount"])
     numbers = {"seeds": asked["seeds"], "epochs": asked["epochs"] or 300, "seed": asked["seed"]}
-    config = described(algorithm, env, ledger, selection, **numbers)
+    config = described(algorithm, env, ledger, selection, own, budget_schedule=kind, **numbers)
     return _Job(algorithm, env, ledger, config, selection)
+
+
+def _kind_of(schedule: BudgetSchedule | str | None) -> tuple[str | None, BudgetSchedule | None]:
+    """The name of a schedule, and the schedule; by its name alone it has the usual settings."""
+    if schedule is None:
+        return None, None
+    if isinstance(schedule, str):
+        kind = nearest(schedule, SCHEDULES, "budget schedule")
+        return kind, SCHEDULES[kind]()
+    for kind, made in SCHEDULES.items():
+        if isinstance(schedule, made):
+            return kind, schedule
+    known = '"pi", "q", saute.pi_schedule(…) or saute.q_schedule(…)'
+    raise ValueError(f"budget_schedule={schedule!r} is no schedule; pass {known}")
 
 
 def _trained(
@@ -216,9 +239,17 @@ def _trained(
     agent = job.algorithm.agent(spec_of(env))
     # What cannot be saved is said now, not after the training.
     description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
-    body = drive(agent, env, job.ledger)
+    schedule = config.schedule
+    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
+        raise ValueError(
+            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
+        )
+    full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
+    body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
     stored = None if init is None else inherited(pathlib.Path(init))
     body = body._replace(first=functools.partial(_begun, body, stored))
+    if schedule is not None:
+        body = simmered(body, schedule, full)
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
     # The best policy so far is known without another validation.
