@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import sys
 import warnings
+from types import FrameType
 from typing import Any, cast
 
 import gymnasium as gym
@@ -205,7 +206,7 @@ def take_budget(options: dict[str, Any] | None, shape: tuple[int, ...]) -> tuple
 
 def _warn_of_time_limit() -> None:
     """Warn if a `TimeLimit` around the wrapper calls its reset; only the calls themselves know what stands around."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and isinstance(caller := frame.f_locals.get("self"), gym.Wrapper):
         if isinstance(caller, TimeLimit):
             text = (
