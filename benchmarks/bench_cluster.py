@@ -1,7 +1,7 @@
 """What Ray costs: a training of ten seeds with and without it, and how many small tasks one driver keeps up with.
 
-The small tasks train nothing. Each writes a checkpoint and some lines of metrics, which are sent to the driver's machine as
-those of a training are; so the numbers say what the driver can take, in requests and bytes per second.
+The small tasks train nothing. Each writes a checkpoint and some lines of metrics, which are sent to the driver's machine
+as those of a training are; so the numbers say what the driver can take, in requests and bytes per second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tasks(count: int) -> None:
     ray.init("local", num_cpus=cores(), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with tempfile.TemporaryDirectory() as place:
         mirror = crew._here(ray, ray.remote(num_cpus=0)(crew.Mirror)).remote()
-        workers = crew._Cluster(ray, 1, mirror, {})
+        workers = crew._Cluster(ray, 1, mirror)
         jobs = [Job(str(i), config, pathlib.Path(place) / str(i), written) for i in range(count)]
         begin = time.monotonic()
         failed = [result for _, result in done_in_turn(workers, jobs) if isinstance(result, BaseException)]

@@ -176,6 +176,8 @@ def cluster() -> Iterator[Any]:
     pytest.importorskip("ray", reason="pip install 'saute[ray]'")
     from ray.cluster_utils import Cluster
 
+    for name, value in crew.QUIET.items():
+        os.environ.setdefault(name, value)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]
@@ -222,3 +224,32 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
         subprocess.run(words, check=True)
     assert undisturbed.wait() == 0
     assert content(out) == content(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_a_reproduction_goes_on_when_a_worker_and_the_driver_are_lost(tmp_path: pathlib.Path) -> None:
+    words = ["reproduce", "ablation-pendulum", "--scale", "smoke", "--episodes", "5"]
+
+    def command(place: pathlib.Path, *more: str) -> list[str]:
+        out = ["--runs", str(place / "runs"), "--out", str(place / "results")]
+        return [sys.executable, "-m", "saute", *words, *out, *more]
+
+    undisturbed = subprocess.Popen(command(tmp_path / "alone"), env={**os.environ, "NPROC": "1"})
+    with cluster() as made:
+        driver = subprocess.Popen(command(tmp_path / "ray", "--ray", made.address))
+
+        def begun() -> Any:
+            marks = list((tmp_path / "ray" / "runs").glob(f"*/{holding.MARK}"))
+            return next(filter(None, (holding.holder_of(mark.parent) for mark in marks)), None)
+
+        os.kill(until(begun).pid, signal.SIGKILL)
+        until(begun)
+        driver.kill()
+        driver.wait()
+        subprocess.run(command(tmp_path / "ray", "--ray", made.address), check=True)
+    assert undisturbed.wait() == 0
+    runs = sorted(run.name for run in (tmp_path / "alone" / "runs").iterdir())
+    assert len(runs) == 3
+    for run in runs:
+        ours, theirs = (content(tmp_path / which / "runs" / run) for which in ("ray", "alone"))
+        assert ours | {"seconds.json": b""} == theirs | {"seconds.json": b""}, run

@@ -107,9 +107,10 @@ def test_trials_below_the_median_are_stopped_between_epochs(plan: Plan, monkeypa
     run.mkdir()
     epoch = {"episodes": 10.0, "task_return": 200.0, "worst_return": 0.0, "violation_rate": 1.0}
     describe(run, configured(ASKED), [[epoch, epoch]] * 4)
-    assert not sweep._should_stop([trial], run), "no trial is stopped in the first quarter of its epochs"
+    one = sweep._Running(Job("", configured(ASKED), run, played), [trial])
+    assert not sweep._should_stop(one), "no trial is stopped in the first quarter of its epochs"
     describe(run, configured(ASKED), [[epoch, epoch]] * 8)
-    assert sweep._should_stop([trial], run), "all of its episodes overspent, so that its return does not count"
+    assert sweep._should_stop(one), "all of its episodes overspent, so that its return does not count"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from saute.runs.config import Experiment
 from saute.runs.folder import TrainingError
 from saute.runs.sweep import Plan, read_space, safe_trials, search
 
-__all__ = ["Search", "Sweep", "read_sweep", "sweep"]
+__all__ = ["Search", "Sweep", "read_sweep", "sweep", "sweep_options"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +50,21 @@ class Sweep(NamedTuple):
     machines: Machines
 
 
-def read_sweep(words: list[str], prog: str) -> Sweep:
-    """What the words ask for."""
-    parts = {"experiment": Experiment, "search": Search, "machines": Machines}
-    kinds = [(name, Annotated[readable(kind), flat()]) for name, kind in parts.items()]
+PARTS = {"experiment": Experiment, "search": Search, "machines": Machines}
+
+
+def sweep_options() -> type:
+    """The options as a class."""
+    kinds = [(name, Annotated[readable(kind), flat()]) for name, kind in PARTS.items()]
     whole = dataclasses.make_dataclass("Sweep", kinds)
     whole.__doc__ = Sweep.__doc__
-    config = (tyro.conf.PositionalRequiredArgs,)
-    given: Any = tyro.cli(whole, args=words, prog=prog, config=config)
-    return Sweep(*(kind(**vars(getattr(given, name))) for name, kind in parts.items()))
+    return whole
+
+
+def read_sweep(words: list[str], prog: str) -> Sweep:
+    """What the words ask for."""
+    given: Any = tyro.cli(sweep_options(), args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
+    return Sweep(*(kind(**vars(getattr(given, name))) for name, kind in PARTS.items()))
 
 
 def sweep(options: Sweep) -> None:

@@ -37,6 +37,14 @@ LOOK = 1.0
 REACHED = 5.0
 """Seconds in which a cluster has to answer."""
 
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+"""What is told to a Ray of this machine: to report nothing, and that workers are as urgent as we are, and may start slowly."""
+
 
 class Job(NamedTuple):
     """A run folder to be finished."""
@@ -112,7 +120,6 @@ def trained(config: Config, folder: pathlib.Path) -> list[str]:
     from saute.runs.loop import run
 
     notes: list[str] = []
-    folder.mkdir(parents=True, exist_ok=True)
     run(config, folder, advise=notes.append)
     return notes
 
@@ -139,8 +146,8 @@ class _Processes:
         context = multiprocessing.get_context("spawn")
         told, tell = context.Pipe(duplex=False)
         process = context.Process(target=_quietly, args=(job, self.each, tell))
-        self.running[job.folder] = process
         process.start()
+        self.running[job.folder] = process
         tell.close()
         if self.ending:
             process.terminate()
@@ -206,15 +213,22 @@ class _Cluster:
     each: int
     mirror: Any
     """Where what they write is sent to, unless they write to a shared storage."""
-    refs: dict[pathlib.Path, Any]
+    refs: dict[pathlib.Path, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def task(self) -> Any:
+        return self.ray.remote(max_retries=-1, retry_exceptions=False, num_cpus=self.each)(_in_worker)
+
+    @functools.cached_property
+    def expected(self) -> dict[str, Any]:
+        return versions()
 
     @property
     def slots(self) -> int:
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)) // self.each)
 
     def submit(self, job: Job) -> Future[list[str]]:
-        task = self.ray.remote(max_retries=-1, retry_exceptions=False, num_cpus=self.each)(_in_worker)
-        ref = self.refs[job.folder] = task.remote(job, self.mirror, versions())
+        ref = self.refs[job.folder] = self.task.remote(job, self.mirror, self.expected)
         outer: Future[list[str]] = Future()
         ref.future().add_done_callback(functools.partial(_passed_on, outer))
         return outer
@@ -238,8 +252,8 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
     import ray
 
     _refuse_unreachable(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     here = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     obeyed = {one: signal.getsignal(one) for one in SIGNALS}
     environment = {"env_vars": _threads(each)}
@@ -257,7 +271,7 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
             raise UserError(f"--cores {each} is more than any machine of the cluster has")
         # On one machine, workers write where this process reads.
         mirror = None if storage is not None or not address else _here(ray, ray.remote(num_cpus=0)(Mirror)).remote()
-        yield _Cluster(ray, each, mirror, {})
+        yield _Cluster(ray, each, mirror)
     finally:
         ray.shutdown()
 
@@ -300,9 +314,9 @@ def _refuse_odd_nodes(ray: Any, storage: pathlib.Path | None) -> None:
             ) from problem
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     task = ray.remote(num_cpus=0, max_retries=0)(_told_of_node)
-    asked = {name: _here(ray, task, node).remote(versions(), probe) for node, name in names.items()}
+    asked = [(name, _here(ray, task, node).remote(versions(), probe)) for node, name in names.items()]
     try:
-        for name, ref in asked.items():
+        for name, ref in asked:
             try:
                 odd = ray.get(ref)
             except ray.exceptions.RayError as problem:

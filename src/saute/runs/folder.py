@@ -248,7 +248,7 @@ def opened(
         yield None
         return
     path = pathlib.Path(out)
-    fresh = not (path / "config.json").exists()
+    fresh = not os.path.exists(path / "config.json")  # False too where names are too long, which is said below
     with exclusively(path) as ours:
         mine = _identity(path)
         try:

@@ -51,6 +51,8 @@ def shards_of(config: Config, out: pathlib.Path, per: int) -> dict[pathlib.Path,
 
 def train_in_shards(config: Config, out: pathlib.Path, crew: Crew, logs: tuple[str, ...] = ()) -> None:
     """Train all seeds with a crew, from where they stand, into one folder that is as if one machine had trained them."""
+    done = out / f".{PARTS}"
+    shutil.rmtree(done, ignore_errors=True)
     if begun(out) and not (out / PARTS).exists():
         if finished(out):
             return
@@ -64,8 +66,9 @@ def train_in_shards(config: Config, out: pathlib.Path, crew: Crew, logs: tuple[s
         with logger(logs, out, config.as_json()) as log:
             for epoch, metrics in enumerate(read_metrics(out)):
                 log(epoch, metrics)
-        # Only now, so that whatever happens before can be done again.
-        shutil.rmtree(out / PARTS)
+        # Only now, so that whatever happens before can be done again; and all at once, so that none of them is trained again.
+        (out / PARTS).rename(done)
+    shutil.rmtree(done)
 
 
 def _train(config: Config, shards: Mapping[pathlib.Path, Config], crew: Crew) -> None:

@@ -105,13 +105,10 @@ def study_in(plan: Plan) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     plan.place.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(plan.place / "study.log")))
-    before = len(storage.get_all_studies()) and len(storage.get_all_trials(storage.get_all_studies()[0]._study_id))
     epochs = plan.config({}).epochs
-    sampler = optuna.samplers.TPESampler(seed=before)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=epochs // WARM, interval_steps=max(1, epochs // LOOKS))
-    study = optuna.create_study(
-        storage=storage, sampler=sampler, pruner=pruner, direction="maximize", study_name="sweep", load_if_exists=True
-    )
+    study = optuna.create_study(storage=storage, pruner=pruner, direction="maximize", study_name="sweep", load_if_exists=True)
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
     asked = json.dumps(dataclasses.asdict(plan.asked), sort_keys=True)
     if study.user_attrs.setdefault("asked", asked) != asked:
         raise UserError(f"{plan.place} holds a sweep of another training; choose another folder with --out")
@@ -137,47 +134,74 @@ def _begin_again(study: Any, plan: Plan) -> None:
 
 def search(plan: Plan, crew: Crew, meter: Meter) -> Any:
     """Try settings until there are as many whole or stopped trials as asked for; the best so far is always in best.toml."""
-    from optuna.trial import TrialState
+    it = _Search(plan, crew, study_in(plan))
+    meter.begin(it.ended())
+    for job, result in done_in_turn(crew, it.asked(), functools.partial(it.look, meter), crew.slots):
+        it.end(job, result)
+    meter.tell(it.ended(), *_best_so_far(it.study))
+    return it.study
 
-    study, under_way = study_in(plan), dict[pathlib.Path, list[Any]]()
-    jobs = dict[pathlib.Path, Job]()
-    ended = (TrialState.COMPLETE, TrialState.PRUNED)
 
-    def wanted() -> bool:
-        return len(study.get_trials(deepcopy=False, states=ended)) + sum(map(len, under_way.values())) < plan.trials
+@dataclasses.dataclass
+class _Running:
+    """A job, the trials that have its settings, and how many of its epochs they know."""
 
-    def asked() -> Iterator[Job]:
-        while wanted():
-            trial = study.ask()
+    job: Job
+    trials: list[Any]
+    reported: int = 0
+    stopped: bool = False
+
+
+@dataclasses.dataclass
+class _Search:
+    """A study, and the trials of it that are under way, by their folders."""
+
+    plan: Plan
+    crew: Crew
+    study: Any
+    running: dict[pathlib.Path, _Running] = dataclasses.field(default_factory=dict)
+
+    def ended(self) -> int:
+        from optuna.trial import TrialState
+
+        return len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+
+    def asked(self) -> Iterator[Job]:
+        """The next trial, as long as one is wanted; settings that were tried already are told at once."""
+        plan = self.plan
+        while self.ended() + sum(len(one.trials) for one in self.running.values()) < plan.trials:
+            trial = self.study.ask()
             config = plan.config({name: _chosen(trial, name, knob, plan) for name, knob in plan.space.items()})
             folder = folder_of(config, plan.place / "trials")
-            under_way.setdefault(folder, []).append(trial)
-            if (folder / "validation.json").exists():
-                _tell(study, plan, folder, under_way.pop(folder))
-            elif folder not in jobs:
-                jobs[folder] = Job(f"trial {trial.number}", config, folder, functools.partial(_tried, episodes=plan.episodes))
-                yield jobs[folder]
+            if folder in self.running:
+                self.running[folder].trials.append(trial)
+            elif (folder / "validation.json").exists():
+                _tell(self.study, plan, folder, [trial])
+            else:
+                job = Job(f"trial {trial.number}", config, folder, functools.partial(_tried, episodes=plan.episodes))
+                self.running[folder] = _Running(job, [trial])
+                yield job
 
-    def look() -> None:
-        for folder in list(under_way):
-            if _should_stop(under_way[folder], folder):
-                for trial in under_way.pop(folder):
-                    study.tell(trial, state=TrialState.PRUNED)
-                crew.drop(jobs[folder])
-        meter.tell(len(study.get_trials(deepcopy=False, states=ended)), *_best_so_far(study))
+    def look(self, meter: Meter) -> None:
+        """Stop what is not worth going on with."""
+        for one in self.running.values():
+            if not one.stopped and _should_stop(one):
+                one.stopped = True
+                self.crew.drop(one.job)
+        meter.tell(self.ended(), *_best_so_far(self.study))
 
-    meter.begin(len(study.get_trials(deepcopy=False, states=ended)))
-    for job, result in done_in_turn(crew, asked(), look, crew.slots):
-        jobs.pop(job.folder)
-        if job.folder not in under_way:
-            continue  # it was stopped
-        trials = under_way.pop(job.folder)
-        if isinstance(result, BaseException):
-            for trial in trials:
-                study.tell(trial, state=TrialState.FAIL)
-            raise UserError(f"{job.title} ({trials[0].params}) failed: {result}; the others are kept, and the sweep can go on")
-        _tell(study, plan, job.folder, trials)
-    return study
+    def end(self, job: Job, result: list[str] | BaseException) -> None:
+        """Tell the study what a job came to."""
+        from optuna.trial import TrialState
+
+        one = self.running.pop(job.folder)
+        if not one.stopped and not isinstance(result, BaseException):
+            _tell(self.study, self.plan, job.folder, one.trials)
+            return
+        for trial in one.trials:
+            self.study.tell(trial, state=TrialState.PRUNED if one.stopped else TrialState.FAIL)
+        if not one.stopped:
+            raise UserError(f"{job.title} ({one.trials[0].params}) failed: {result}; all others are kept, and can go on")
 
 
 def _tried(config: Config, folder: pathlib.Path, episodes: int) -> list[str]:
@@ -206,17 +230,15 @@ def _tell(study: Any, plan: Plan, folder: pathlib.Path, trials: Sequence[Any]) -
     _write_best(study, plan)
 
 
-def _should_stop(trials: Sequence[Any], folder: pathlib.Path) -> bool:
+def _should_stop(one: _Running) -> bool:
     """Tell a trial its new epochs, and ask whether to stop it."""
-    trial = trials[0]
-    known = trial.storage.get_trial(trial._trial_id).intermediate_values
-    if latest(folder)[0] <= max(known, default=-1) + 1:
+    if latest(one.job.folder)[0] <= one.reported:
         return False
-    for epoch, metrics in enumerate(read_metrics(folder)):
-        value = _so_far(metrics)
-        if epoch not in known and not np.isnan(value):
-            trial.report(value, epoch)
-            if trial.should_prune():
+    for epoch, metrics in enumerate(read_metrics(one.job.folder)[one.reported :], one.reported):
+        one.reported = epoch + 1
+        if not np.isnan(value := _so_far(metrics)):
+            one.trials[0].report(value, epoch)
+            if one.trials[0].should_prune():
                 return True
     return False
 
