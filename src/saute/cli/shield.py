@@ -23,8 +23,8 @@ class ShieldRun:
 
     run: Annotated[pathlib.Path, shown_as("RUN", "required")]
     """Run folder, or pretrained:NAME; the shield is kept in it, in place of an older one."""
-    backup_epochs: Annotated[int, shown_as("N")] = ShieldSettings().backup_epochs
-    """Epochs of the backup's training, each of 20 episodes."""
+    backup_steps: Annotated[int, shown_as("N")] = ShieldSettings().backup_steps
+    """Steps in which the backup is trained."""
     needs_epochs: Annotated[int, shown_as("N")] = ShieldSettings().needs.epochs
     """Epochs in which it is estimated what the backup needs, each of 40,000 steps."""
     episodes: Annotated[int, shown_as("N")] = ShieldSettings().validation
@@ -40,13 +40,13 @@ class ShieldRun:
 
 
 def shield(options: ShieldRun) -> None:
-    for name in ("backup_epochs", "needs_epochs", "episodes"):
+    for name in ("backup_steps", "needs_epochs", "episodes"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least 1")
     usual = ShieldSettings()
     settings = dataclasses.replace(
         usual,
-        backup_epochs=options.backup_epochs,
+        backup_steps=options.backup_steps,
         needs=dataclasses.replace(usual.needs, epochs=options.needs_epochs),
         validation=options.episodes,
         seed=options.seed,
