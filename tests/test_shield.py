@@ -27,7 +27,7 @@ from saute.paper.exact_pendulum import Grid, least_budget, needed, spend_least, 
 from saute.runs.checkpoint import save
 from saute.runs.evaluate import Guarded, Outcome, pooled
 from saute.runs.folder import read_config
-from saute.runs.outcomes import outcomes_of
+from saute.runs.outcomes import Elsewhere, outcomes_of
 from saute.runs.policy import file_of
 from saute.runs.shield import FILE, digest_of
 from saute.runs.shielding import BACKUP, ShieldSettings, _bare, _calibrated, guarded, make_shield
@@ -296,6 +296,6 @@ def test_a_shield_is_learned_on_the_host_for_discrete_actions_and_two_budgets(tm
     needs = [shield.need([0.25], action) - shield.margin * shield.reference for action in range(3)]
     assert np.array(needs) == pytest.approx(np.array([[0, 0], [1, 0], [0, 1]]), abs=0.1), "what the action costs"
     assert all(shield.backup(np.full(1, time / 8, np.float32)) == 0 for time in range(8)), "the backup rests"
-    _, outcomes = outcomes_of(run, 20, shield=True, seed=5)
+    _, outcomes = outcomes_of(run, 20, 5, elsewhere=Elsewhere(trusted=True), shield=True)
     both = pooled(outcomes)
     assert not both.violated.any() and both.intervened.min() > 0 and both.cost.sum(1).min() >= 1.0
