@@ -299,3 +299,12 @@ def test_a_shield_is_learned_on_the_host_for_discrete_actions_and_two_budgets(tm
     _, outcomes = outcomes_of(run, 20, 5, elsewhere=Elsewhere(trusted=True), shield=True)
     both = pooled(outcomes)
     assert not both.violated.any() and both.intervened.min() > 0 and both.cost.sum(1).min() >= 1.0
+
+
+@pytest.mark.slow
+def test_a_certificate_under_a_shield_has_a_place_of_its_own(shielded: pathlib.Path) -> None:
+    assert main(["certify", RUN, "--shield", "--episodes", "5"]) == 0
+    content = json.loads((shielded / "shielded/certificate.json").read_text())
+    assert content["provenance"]["shield"] == digest_of(shielded / FILE)
+    assert "Under its shield: the shield stepped in in" in (shielded / "shielded/certificate.md").read_text()
+    assert not (shielded / "certificate.json").exists(), "that would be one of the bare policy"

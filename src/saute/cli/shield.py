@@ -7,11 +7,8 @@ import pathlib
 from typing import Annotated
 
 from saute.cli.options import shown_as
-from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.runs.outcomes import Elsewhere
-from saute.runs.pretrained import place_of
-from saute.runs.shield import FILE
 from saute.runs.shielding import ShieldSettings, make_shield
 
 __all__ = ["ShieldRun", "shield"]
@@ -53,8 +50,7 @@ def shield(options: ShieldRun) -> None:
     )
     config = Elsewhere(options.env, options.cost, options.trust).of(options.run)
     try:
-        with writing(place_of(options.run) / FILE, "another run folder"):
-            place = make_shield(options.run, config, settings)
+        place = make_shield(options.run, config, settings)
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     print(f"wrote {place}; use it with saute evaluate {options.run} --shield, or saute.load_shield in Python")
