@@ -65,6 +65,7 @@ PUBLIC = [
     "from_six_tuple",
     "lagrangian",
     "load_policy",
+    "load_shield",
     "mbpo",
     "model_env",
     "pets",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pathlib
+import types
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +17,7 @@ import pytest
 from test_exact import ACTIONS, HISTORIES, STATES, STEPS, tiny
 
 import saute
-from saute.algos.backup import Together, backup_for, costs_to_go
+from saute.algos.backup import NeedsSettings, Together, backup_for, costs_to_go
 from saute.cli.main import main
 from saute.core.protocol import Spec
 from saute.envs.safe_pendulum import Pendulum
@@ -23,10 +25,13 @@ from saute.exact import mdp, minimal_budget
 from saute.learn.nets import Gaussian, Layer, policy_for
 from saute.paper.exact_pendulum import Grid, least_budget, needed, spend_least, starts
 from saute.runs.checkpoint import save
+from saute.runs.evaluate import Guarded, Outcome, pooled
+from saute.runs.folder import read_config
+from saute.runs.outcomes import Elsewhere, outcomes_of
 from saute.runs.policy import file_of
 from saute.runs.shield import FILE, digest_of
-from saute.runs.shielding import BACKUP
-from saute.runs.trained import policy_description
+from saute.runs.shielding import BACKUP, ShieldSettings, _bare, _calibrated, guarded, make_shield
+from saute.runs.trained import nets_of, policy_description
 from saute.serve.description import described
 from saute.serve.shield import Shield, as_inputs
 
@@ -161,9 +166,6 @@ def test_a_budget_of_exactly_what_is_needed_is_enough() -> None:
 
 
 def test_numpy_and_jax_decide_alike(shielded: pathlib.Path) -> None:
-    from saute.runs.shielding import guarded
-    from saute.runs.trained import nets_of
-
     net, parameters = nets_of(saute.runs.pretrained.located(RUN))
     decider, (guard, *_) = guarded(pathlib.Path(RUN), net, [*parameters.values()])
     rng = np.random.default_rng(0)
@@ -236,3 +238,73 @@ def test_shields_of_other_spaces_and_discounts_are_refused(shielded: pathlib.Pat
     assert "has no shield; make one with saute shield pretrained:reacher-saute-trpo" in capsys.readouterr().err
     assert main(["watch", "pendulum", "--shield"]) == 2
     assert "--shield is for policies of run folders" in capsys.readouterr().err
+
+
+def test_the_smallest_margin_that_keeps_all_episodes_safe_is_chosen() -> None:
+    def tested(guard: Guarded, seed: int) -> Outcome:
+        """Episodes that need 7, 12 and 15 % more than was estimated."""
+        violated = np.array([0.07, 0.12, 0.15]) > guard.margin
+        zero = np.zeros(3)
+        return Outcome(zero, zero, np.full(3, 10), zero, violated, None, np.array([0, 1, 2]))
+
+    told = list[str]()
+    guard = Guarded((), (), (), np.float32(0.0))
+    found = _calibrated(pathlib.Path("run"), tested, guard, told.append)
+    assert found["margin"] == 0.2 and found["validation"]["episodes"] == 3
+    assert found["validation"]["bound"] == pytest.approx(1 - 0.05 ** (1 / 3)) and found["validation"]["intervened"] == 0.1
+    assert told[3] == "margin 0.1: 2 of 3 validation episodes violate, the shield stepped in in 10.00 % of steps"
+    with pytest.raises(
+        ValueError, match=r"run: no margin up to 0.8 of the budget keeps all 3 validation episodes safe, 3 still"
+    ):
+        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(guard._replace(margin=0.0), seed), guard, told.append)
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ({"horizon": None}, "register the environment with max_episode_steps"),
+        ({"image": (8, 8, 3)}, "sees pictures"),
+        ({"action_space": gym.spaces.MultiDiscrete([2, 3])}, r"several discrete actions, MultiDiscrete\(\[2 3\]\)"),
+    ],
+)
+def test_what_no_shield_can_be_made_for(odd: dict[str, Any], message: str) -> None:
+    usual = {"horizon": 200, "image": None, "action_space": PENDULUM}
+    with pytest.raises(ValueError, match=message):
+        _bare(pathlib.Path("run"), types.SimpleNamespace(**usual | odd))
+
+
+def test_a_run_without_a_budget_has_no_shield(tmp_path: pathlib.Path) -> None:
+    config = read_config(pathlib.Path(RUN))
+    free = dataclasses.replace(config, experiment=dataclasses.replace(config.experiment, budget=None, method="vanilla"))
+    with pytest.raises(ValueError, match="has no budget that a shield could keep; train with --budget"):
+        make_shield(pathlib.Path(RUN), free, ShieldSettings())
+
+
+@pytest.mark.slow
+def test_a_shield_is_learned_on_the_host_for_discrete_actions_and_two_budgets(tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    asked: dict[str, Any] = {"method": "vanilla", "budget": [2.0, 1.0], "cost": ("first", "second")}
+    saute.train("ppo", "shield_toys:TwoPulls-v0", seeds=2, epochs=3, out=run, **asked)
+    settings = ShieldSettings(
+        backup=dataclasses.replace(BACKUP, hidden=(16,), random_steps=1000),
+        backup_steps=16_000,
+        needs=NeedsSettings(steps_per_epoch=1000, hidden=(16,), updates=300, epochs=3),
+        validation=20,
+    )
+    make_shield(run, read_config(run), settings, lambda told: None)
+    shield = saute.load_shield(run)
+    needs = [shield.need([0.25], action) - shield.margin * shield.reference for action in range(3)]
+    assert np.array(needs) == pytest.approx(np.array([[0, 0], [1, 0], [0, 1]]), abs=0.1), "what the action costs"
+    assert all(shield.backup(np.full(1, time / 8, np.float32)) == 0 for time in range(8)), "the backup rests"
+    _, outcomes = outcomes_of(run, 20, 5, elsewhere=Elsewhere(trusted=True), shield=True)
+    both = pooled(outcomes)
+    assert not both.violated.any() and both.intervened.min() > 0 and both.cost.sum(1).min() >= 1.0
+
+
+@pytest.mark.slow
+def test_a_certificate_under_a_shield_has_a_place_of_its_own(shielded: pathlib.Path) -> None:
+    assert main(["certify", RUN, "--shield", "--episodes", "5"]) == 0
+    content = json.loads((shielded / "shielded/certificate.json").read_text())
+    assert content["provenance"]["shield"] == digest_of(shielded / FILE)
+    assert "Under its shield: the shield stepped in in" in (shielded / "shielded/certificate.md").read_text()
+    assert not (shielded / "certificate.json").exists(), "that would be one of the bare policy"

@@ -7,11 +7,8 @@ import pathlib
 from typing import Annotated
 
 from saute.cli.options import shown_as
-from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.runs.outcomes import Elsewhere
-from saute.runs.pretrained import place_of
-from saute.runs.shield import FILE
 from saute.runs.shielding import ShieldSettings, make_shield
 
 __all__ = ["ShieldRun", "shield"]
@@ -23,8 +20,8 @@ class ShieldRun:
 
     run: Annotated[pathlib.Path, shown_as("RUN", "required")]
     """Run folder, or pretrained:NAME; the shield is kept in it, in place of an older one."""
-    backup_epochs: Annotated[int, shown_as("N")] = ShieldSettings().backup_epochs
-    """Epochs of the backup's training, each of 20 episodes."""
+    backup_steps: Annotated[int, shown_as("N")] = ShieldSettings().backup_steps
+    """Steps in which the backup is trained."""
     needs_epochs: Annotated[int, shown_as("N")] = ShieldSettings().needs.epochs
     """Epochs in which it is estimated what the backup needs, each of 40,000 steps."""
     episodes: Annotated[int, shown_as("N")] = ShieldSettings().validation
@@ -40,21 +37,20 @@ class ShieldRun:
 
 
 def shield(options: ShieldRun) -> None:
-    for name in ("backup_epochs", "needs_epochs", "episodes"):
+    for name in ("backup_steps", "needs_epochs", "episodes"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least 1")
     usual = ShieldSettings()
     settings = dataclasses.replace(
         usual,
-        backup_epochs=options.backup_epochs,
+        backup_steps=options.backup_steps,
         needs=dataclasses.replace(usual.needs, epochs=options.needs_epochs),
         validation=options.episodes,
         seed=options.seed,
     )
     config = Elsewhere(options.env, options.cost, options.trust).of(options.run)
     try:
-        with writing(place_of(options.run) / FILE, "another run folder"):
-            place = make_shield(options.run, config, settings)
+        place = make_shield(options.run, config, settings)
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     print(f"wrote {place}; use it with saute evaluate {options.run} --shield, or saute.load_shield in Python")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,8 +47,7 @@ class ShieldSettings:
     """How much is learned from."""
 
     backup: SacSettings = BACKUP
-    backup_epochs: int = 30
-    """Of so many episodes as there are environments."""
+    backup_steps: int = 120_000
     needs: NeedsSettings = dataclasses.field(default_factory=NeedsSettings)
     validation: int = 1000
     """Episodes of each seed, in which not one may violate."""
@@ -86,12 +86,13 @@ def make_shield(run: pathlib.Path, config: Config, settings: ShieldSettings, tol
     steps = settings.backup.num_envs * few.horizon
     learner = backup_for(bare, dataclasses.replace(settings.backup, steps_per_epoch=steps))
     together = Together(net, tuple(parameters.values()), learner, few.horizon, reference, asked.discount)
-    backup = _trained(Backup(together), few, settings.backup_epochs, settings.seed, told, "backup", "critic_loss")
+    epochs = math.ceil(settings.backup_steps / steps)
+    backup = _trained(Backup(together), few, epochs, settings.seed, told, "backup", "critic_loss")
     many = max(settings.needs.steps_per_epoch // few.horizon, len(parameters))
     fitting = dataclasses.replace(settings.needs, num_envs=many, steps_per_epoch=many * few.horizon)
     estimate = Needs(fitting, together, backup)
     needs = _trained(estimate, made(many), fitting.epochs, settings.seed + 1, told, "needs", "needs_loss", "need")
-    about = policy_description(bare, learner.policy, settings.backup_epochs)
+    about = policy_description(bare, learner.policy, epochs)
     trial = Shielded(Restless(together, backup), learner.policy, estimate.policy, described(about))
     episodes = settings.validation * len(parameters)
     found = _calibrated(run, evaluator(trial, made(episodes), episodes), Guarded((), backup, needs, 0.0), told)
@@ -154,7 +155,7 @@ def _calibrated(run: pathlib.Path, test: Callable[[PyTree, int], Outcome], guard
             return {"margin": margin, "validation": {"episodes": n, "bound": upper_bound(0, n), "intervened": share}}
     raise ValueError(
         f"{run}: no margin up to {MARGINS[-1]:g} of the budget keeps all {n} validation episodes safe, {k} still violate; the "
-        "budget may be too small for some starts, or the backup too poor: train it longer with --backup-epochs"
+        "budget may be too small for some starts, or the backup too poor: train it longer with --backup-steps"
     )
 
 
