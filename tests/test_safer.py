@@ -45,8 +45,6 @@ def test_the_table_is_of_what_is_tested(tmp_path: pathlib.Path) -> None:
         write_sealed(run / "config.json", config.as_json())
         lines = [_as_line(i, list(epoch)) for i, epoch in enumerate(zip(*seeds, strict=True))]
         (run / "metrics.jsonl").write_text("".join(lines))
-            "".join(_as_line(i, list(epoch)) for i, epoch in enumerate(zip(*seeds, strict=True)))
-        )
     text = safer("safer-pendulum", "laptop", tmp_path / "runs", tmp_path / "results")
     assert text == (place / "safer.md").read_text().rstrip()
     assert "| Sauté TRPO | 2 | 8 of 200: 4.00 [4.00, 4.00] % | 75 % of them | 48,000 [32,000, 64,000] |" in text
