@@ -228,7 +228,8 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
         parts = {}
         for field in INHERITED & set(state._fields):
             place = f"[{seed % seeds}]{inner}.{field}"
-            own = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            named = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            own = {name: value for name, value in named.items() if not name[:1].isidentifier()}  # not policy_optimiser
             try:
                 parts[field] = finite(restore(getattr(state, field), own, run), run)
             except CheckpointError as problem:
