@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib.util
 import io
+import logging
 import multiprocessing
 import os
 import pathlib
@@ -254,11 +255,11 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
     _refuse_unreachable(address)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    here = {} if address else {"num_cpus": cores(), "include_dashboard": False}
+    here: dict[str, Any] = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     obeyed = {one: signal.getsignal(one) for one in SIGNALS}
     environment = {"env_vars": _threads(each)}
     try:
-        ray.init(address or "local", log_to_driver=False, logging_level="ERROR", runtime_env=environment, **here)
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **here)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         raise UserError(f"--ray {address}: {' '.join(str(problem).split())}") from problem
     finally:
