@@ -32,7 +32,7 @@ from saute.paper.reproduce import Need, longest_first, scaled
 from saute.runs import crew
 from saute.runs.build import algorithm_of, configured, environment_of
 from saute.runs.config import Experiment
-from saute.runs.folder import TrainingError, finished, folder_of
+from saute.runs.folder import TrainingError, folder_of
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
@@ -66,6 +66,9 @@ class Made(NamedTuple):
     def numbers(self, name: str) -> list[dict[str, Any]]:
         rows = json.loads((self.place / "results" / "smoke" / name / "numbers.json").read_bytes())["rows"]
         return [{**row, "seconds": 0} for row in rows]
+
+
+FORMER = pathlib.Path(__file__).parent / "former/policy"
 
 
 def places(place: pathlib.Path) -> list[str]:
@@ -126,13 +129,15 @@ def test_the_list_and_the_page_know_what_is_done(smoke: Made, capsys: pytest.Cap
         (lambda run: (run / "config.json").write_text('{"epochs": 2}'), False),
         (lambda run: (run / "config.json").write_text("{"), False),
         (lambda run: shutil.rmtree(run), False),
+        (lambda run: (shutil.rmtree(run), shutil.copytree(FORMER, run)), False),
     ],
 )
 def test_a_run_is_finished_when_its_own_folder_says_so(smoke: Made, tmp_path: pathlib.Path, change: Any, whole: bool) -> None:
-    run = pathlib.Path(shutil.copytree(next((smoke.place / "runs").iterdir()), tmp_path / "run"))
-    assert finished(run) and isinstance(reproduce.seconds_of(run), int)
+    original = next((smoke.place / "runs").iterdir())
+    run = pathlib.Path(shutil.copytree(original, tmp_path / original.name))
+    assert reproduce.complete(run) and isinstance(reproduce.seconds_of(run), int)
     change(run)
-    assert finished(run) is whole and (reproduce.seconds_of(run) is None) == (not (run / "seconds.json").exists())
+    assert reproduce.complete(run) is whole and (reproduce.seconds_of(run) is None) == (not (run / "seconds.json").exists())
 
 
 def test_several_train_the_same_in_processes_of_their_own_before_anything_is_tested(

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from saute.evidence.certificate import certify
     from saute.learn.constraint import lagrangian, pid
     from saute.learn.model import model_env
+    from saute.learn.simmer import pi_schedule, q_schedule
     from saute.runs.loop import train
     from saute.runs.policy import load_policy
+    from saute.runs.shield import load_shield
     from saute.runs.validation import Selection
     from saute.serve.budgeted import BudgetedPolicy
 
@@ -53,11 +55,14 @@ __all__ = [
     "from_six_tuple",
     "lagrangian",
     "load_policy",
+    "load_shield",
     "mbpo",
     "model_env",
     "pets",
+    "pi_schedule",
     "pid",
     "ppo",
+    "q_schedule",
     "sac",
     "saute",
     "to_six_tuple",
@@ -82,11 +87,14 @@ _LAZY = {
     "from_gymnax": "saute.envs.from_gymnax",
     "lagrangian": "saute.learn.constraint",
     "load_policy": "saute.runs.policy",
+    "load_shield": "saute.runs.shield",
     "mbpo": "saute.algos.mbpo",
     "model_env": "saute.learn.model",
     "pets": "saute.algos.pets",
+    "pi_schedule": "saute.learn.simmer",
     "pid": "saute.learn.constraint",
     "ppo": "saute.algos.ppo",
+    "q_schedule": "saute.learn.simmer",
     "sac": "saute.algos.sac",
     "saute": "saute.core.native",
     "train": "saute.runs.loop",

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int
 
-__all__ = ["NO_SAFE_ACTION", "Mdp", "Solution", "mdp", "solve", "stages", "violation_probability"]
+__all__ = ["NO_SAFE_ACTION", "Mdp", "Solution", "mdp", "minimal_budget", "solve", "stages", "violation_probability"]
 
 NO_SAFE_ACTION = -1
 """Stands in the policy of n = ∞ for an action, where every action may lead to a violation."""
@@ -97,6 +97,31 @@ def solve(mdp: Mdp, levels: int, horizon: int, unsafe_reward: float = -np.inf, d
         values.append(actions.max(0))
         policies.append(np.where(values[-1] > -np.inf, actions.argmax(0), NO_SAFE_ACTION))
     return Solution(np.stack(values[::-1]), np.stack(policies[::-1]))
+
+
+def minimal_budget(
+    mdp: Mdp, horizon: int, discount: float = 1.0, interpolated: bool = False
+) -> Float[np.ndarray, "times state"]:
+    """The least budget with which the future of a state can still be safe, for every time, in levels of the budget:
+
+        b_t(s) = min_a l(s, a) + γ max_{s': P(s'|s, a) > 0} b_{t+1}(s'),    b_T = 0.
+
+    A step is safe iff w − l ≥ γ b_{t+1}(s') for every s' that can follow: a policy that keeps to this never overspends, and
+    with less than b_t(s) none can be sure not to. γ is the discount of the cost. On a grid, whose probabilities only say
+    between which points the one successor lies, `interpolated` takes their mean in the place of the worst.
+    """
+    if horizon < 1 or not 0 < discount <= 1:
+        raise ValueError(f"horizon={horizon} must be at least 1, and discount={discount} in (0, 1]")
+    needs = [np.zeros(len(mdp.cost), mdp.cost.dtype)]
+    for _ in range(horizon):
+        ahead = [one @ needs[-1] if interpolated else _worst(one, needs[-1]) for one in mdp.transition]
+        needs.append(np.min([cost + discount * after for cost, after in zip(mdp.cost.T, ahead, strict=True)], axis=0))
+    return np.stack(needs[::-1])
+
+
+def _worst(transition: Any, values: np.ndarray) -> np.ndarray:
+    """The largest value among the states that can follow, for every state."""
+    return np.maximum.reduceat(values[transition.indices], transition.indptr[:-1])
 
 
 def violation_probability(mdp: Mdp, solution: Solution, state: int, level: int) -> float:

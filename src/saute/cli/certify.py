@@ -15,16 +15,16 @@ from saute.cli.trials import Trial, asked_budget, common_budget, reported, trial
 from saute.core.errors import UserError
 from saute.core.files import write_atomically, write_sealed
 from saute.core.tables import as_json, columns, markdown, room
-from saute.core.text import escaped
+from saute.core.text import escaped, wrapped
 from saute.evidence.certificate import Certificate
-from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
-from saute.runs.evaluate import TEST_SEED
+from saute.runs.evaluate import TEST_SEED, pooled
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes
+from saute.runs.outcomes import Budget, Elsewhere, certified, in_words, keep_outcomes, stepped_in
 from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
+from saute.runs.shield import digest_of, file_of_shield
 
 __all__ = ["Certify", "certify"]
 
@@ -49,6 +49,8 @@ class Certify:
     """Environment to test in, module:Id-v0, for runs whose environment was given in Python."""
     cost: Annotated[tuple[str, ...], shown_as("KEY ...", "default: the run's own")] = ()
     """Where the info of that environment has its cost."""
+    shield: bool = False
+    """Certify the policies under their shields, which saute shield makes; into a folder "shielded" of its own."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
     json: bool = False
@@ -66,15 +68,15 @@ def certify(options: Certify) -> None:
     tested, contents = list[Trial](), list[dict[str, Any]]()
     origins = {run: provenance(run) for run in options.runs}
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
-    for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere):
+    for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere, options.shield):
         with reported(one.run):
-            certificate = certify_costs(
-                one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
-            )
+            certificate = certified(one.outcomes, budget, options.confidence)
         folder = options.out or place_of(one.run)
         folder = folder / one.name if options.out and len(options.runs) > 1 else folder
+        folder = folder / "shielded" if options.shield else folder
         if not options.json:
-            print(f"{one.name}\n\n{certificate.text(room())}\n")
+            under = stepped_in(pooled(one.outcomes))
+            print(f"{one.name}\n\n{certificate.text(room())}\n" + (f"\n{under}\n" if under else ""))
         with writing(folder):
             contents.append(_write(folder, one, certificate, options.seed, _unchanged(one.run, origins[one.run])))
         if not options.json:
@@ -99,7 +101,7 @@ def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: li
     """Show the comparison with the first run, and write it where a folder is asked for."""
     note = _note(options.confidence)
     if not options.json:
-        print(columns(rows, width=room()), note, sep="\n\n")
+        print(columns(rows, width=room()), wrapped(note, room()), sep="\n\n")
     if options.out is None:
         return
     table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])
@@ -145,7 +147,13 @@ def _write(folder: pathlib.Path, tested: Trial, certificate: Certificate, seed: 
         folder / "certificate",
         tested.name,
     )
-    about = {"provenance": {**origin, "episodes": episodes}, "config": tested.config.as_json(), "evaluation_seed": seed}
+    under = stepped_in(pooled(tested.outcomes))
+    guard = {} if under is None else {"shield": digest_of(file_of_shield(tested.run))}
+    about = {
+        "provenance": {**origin, **guard, "episodes": episodes},
+        "config": tested.config.as_json(),
+        "evaluation_seed": seed,
+    }
     content: dict[str, Any] = json.loads(certificate.json(run=tested.name, **about))
     write_sealed(folder / "certificate.json", content)
     write_atomically(folder / "certificate.md", _page(tested, certificate, seed, origin).encode())
@@ -167,6 +175,7 @@ def _page(tested: Trial, certificate: Certificate, seed: int, origin: dict[str, 
             f"Task {task}, method {method}, optimiser {it.algo}, {it.seeds} seed(s) of {origin['epochs']} epochs; budget "
             f"{in_words(certificate.budget or 0.0)} per episode. Deterministic policies, on starts from seed {seed} that "
             "training never saw.",
+            *([f"Under its shield: {under}."] if (under := stepped_in(pooled(tested.outcomes))) else []),
             f"Tested on {origin['date']} with saute {origin['saute']} on {origin['machine']}; policies `{origin['policy']}`, "
             f"trained with the configuration `{origin['config']}` (SHA-256).",
             f"```text\n{certificate.table()}\n```",

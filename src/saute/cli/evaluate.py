@@ -15,7 +15,7 @@ from saute.core.tables import as_json, columns, room
 from saute.runs.config import Config
 from saute.runs.evaluate import TEST_SEED, Outcome, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of
+from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of, stepped_in
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -37,6 +37,8 @@ class Evaluate:
     """Seed of the evaluation."""
     sampled: bool = False
     """Whether policies draw their actions, as in training; by default they act deterministically."""
+    shield: bool = False
+    """Whether the shields of the runs may step in; saute shield makes them."""
     env: str = ""
     """Environment to test in, module:Id-v0; by default the run's own, which has to be named if it was given in Python."""
     cost: tuple[str, ...] = ()
@@ -63,6 +65,10 @@ class Tested(NamedTuple):
 
 
 def evaluate_runs(options: Evaluate) -> None:
+    if options.shield and options.sampled:
+        raise UserError(
+            "--shield is for deterministic policies, since they are what it was calibrated with; leave --sampled out"
+        )
     done = list[Tested]()
     try:
         done.extend(_tested(options))
@@ -83,16 +89,18 @@ def _tested(options: Evaluate) -> Iterator[Tested]:
     for run, name in names_of(options.runs).items():
         place = place_of(run) if options.out is None else options.out if len(options.runs) == 1 else options.out / name
         for budget in _budgets(run, options.budget):
-            config, outcomes = outcomes_of(run, options.episodes, options.seed, budget, elsewhere, options.sampled)
-            inside = "" if budget is None else f"budget-{in_words(budget).replace(' ', '-')}"
-            yield Tested(run, config, outcomes, place, inside)
+            asked = (options.episodes, options.seed, budget, elsewhere, options.sampled, options.shield)
+            config, outcomes = outcomes_of(run, *asked)
+            at = [] if budget is None else [f"budget-{in_words(budget).replace(' ', '-')}"]
+            yield Tested(run, config, outcomes, place, "-".join(["shielded"] * options.shield + at))
 
 
 def _table(done: Sequence[Tested]) -> str:
     discount = min(one.config.experiment.discount for one in done)
     named = [(one, seed, outcome) for one in done for seed, outcome in one.named()]
     rows = [row for one, seed, outcome in named for row in rows_of(str(one.run), seed, outcome, one.config.experiment.budget)]
-    return columns([heads(discount), *rows], right=range(1, 6), width=room())
+    told = [f"{one.run}: {words}" for one in done if (words := stepped_in(pooled(one.outcomes)))]
+    return "\n".join([columns([heads(discount), *rows], right=range(1, 6), width=room()), *told])
 
 
 def _numbers(done: Sequence[Tested]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import traceback
@@ -23,15 +24,29 @@ Act = Callable[[object], object]
 """A policy: observation → action."""
 
 
-def policy_of(name: str) -> Callable[[gym.Env], Act]:
-    """A function that makes the policy of this name for an environment."""
+@dataclasses.dataclass
+class Shown:
+    """A trained policy, and whether its shield replaced its last action."""
+
+    act: Act
+    stepped_in: bool = False
+
+    def __call__(self, obs: object) -> object:
+        return self.act(obs)
+
+
+def policy_of(name: str, shielded: bool = False) -> Callable[[gym.Env], Act]:
+    """A function that makes the policy of this name for an environment, under the shield of its run if that is asked for."""
+    run, _, seed = name.partition("@")
+    trained = run.startswith(PREFIX) or pathlib.Path(run).exists()
+    if shielded and not trained:
+        raise UserError(f"--shield is for policies of run folders, and {name!r} is none; make a shield with saute shield RUN")
     if name == "random":
         return lambda env: lambda obs: env.action_space.sample()
     if name == "zero":
         return lambda env: _resting(env.action_space)
-    run, _, seed = name.partition("@")
-    if run.startswith(PREFIX) or pathlib.Path(run).exists():
-        return _trained(run, seed)
+    if trained:
+        return _trained(run, seed, shielded)
     function = _imported(name)
     return lambda env: lambda obs: _admissible(name, function, obs, env.action_space)
 
@@ -53,20 +68,26 @@ def _imported(name: str) -> Act:
     return function
 
 
-def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
+def _trained(run: str, seed: str, shielded: bool) -> Callable[[gym.Env], Act]:
     """The deterministic policy of a run folder; it sees the remaining budget if it was trained with it."""
     from saute.runs.policy import load_policy
+    from saute.runs.shield import load_shield
 
     if seed and not seed.isdigit():
         raise UserError(f"seed {seed!r} of policy {run}@{seed} is not a whole number ≥ 0")
     try:
-        policy = load_policy(run, int(seed or 0))
+        policy, shield = load_policy(run, int(seed or 0)), load_shield(run) if shielded else None
     except ValueError as problem:
         raise UserError(str(problem)) from problem
 
     def load(env: gym.Env) -> Act:
         if policy.reference is not None and not isinstance(env, SauteWrapper):
             raise UserError(f"the policy of {run} needs a budget; pass --budget")
+
+        if shield is not None:
+            if not isinstance(env, SauteWrapper):
+                raise UserError(f"the shield of {run} needs a budget; pass --budget")
+            shield.refuse_other(policy, env.options.discount)
 
         seen = flat(env.observation_space)
 
@@ -75,9 +96,14 @@ def _trained(run: str, seed: str) -> Callable[[gym.Env], Act]:
             if not isinstance(env, SauteWrapper):
                 return policy(vector)
             bare = vector[: -env.options.constraints]
-            return policy(bare, None if policy.reference is None else env.remaining)
+            action = policy(bare, None if policy.reference is None else env.remaining)
+            if shield is not None:
+                action, stepped_in = shield(bare, action, env.remaining)
+                shown.stepped_in = bool(stepped_in)
+            return action
 
-        return lambda obs: _admissible(run, act, obs, env.action_space)
+        shown = Shown(lambda obs: _admissible(run, act, obs, env.action_space))
+        return shown
 
     return load
 

@@ -16,12 +16,13 @@ from saute.core.files import write_atomically
 from saute.core.names import nearest
 from saute.core.tables import as_json, columns, room
 from saute.paper.durations import duration, expected_seconds
-from saute.paper.figures import ARTIFACTS
+from saute.paper.figures import ARTIFACTS, SAFER
 from saute.paper.page import EPISODES, page, read, table, verdicts
-from saute.paper.reproduce import THEORY, Scale, make, make_theory, needed, seconds_of, train_missing
+from saute.paper.reproduce import THEORY, Scale, complete, make, make_theory, needed, seconds_of, train_missing
+from saute.paper.safer import safer
 from saute.paper.theory import TITLE
 from saute.runs.evaluate import TEST_SEED
-from saute.runs.folder import TrainingError, finished
+from saute.runs.folder import TrainingError
 
 __all__ = ["Reproduce", "reproduce"]
 
@@ -94,12 +95,11 @@ def _stopping(runs: pathlib.Path) -> Iterator[None]:
 
 
 def _chosen(options: Reproduce) -> list[str]:
-    every = [*ARTIFACTS, THEORY]
     if options.names == ("all",):
         # Theorem 2 takes minutes to solve, so "all" without training leaves it out.
-        return every if options.train else [*ARTIFACTS]
+        return [*ARTIFACTS, THEORY] if options.train else [*ARTIFACTS]
     try:
-        return [nearest(name, every, "artifact") for name in options.names]
+        return [nearest(name, [*ARTIFACTS, *SAFER, THEORY], "artifact") for name in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
 
@@ -110,6 +110,8 @@ def _made(name: str, options: Reproduce) -> str:
         train_missing([name], options.scale, options.runs)
     if not make(name, options.scale, options.runs, options.out, options.episodes, TEST_SEED):
         return f"{name}: nothing is trained yet"
+    if name in SAFER:
+        return safer(name, options.scale, options.runs, options.out)
     known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
     judged = (f"{verdict.word}: {sentence} ({verdict.reason})" for sentence, verdict in verdicts(name, known))
     return "\n".join([table(ARTIFACTS[name], known[name]), *judged])
@@ -126,11 +128,11 @@ def _write_page(options: Reproduce) -> None:
 def _entries(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> list[dict[str, Any]]:
     """Name, number of runs, seconds of training (None if nobody knows), state and content of every figure and table."""
     found = []
-    for name, artifact in ARTIFACTS.items():
+    for name, artifact in (ARTIFACTS | SAFER).items():
         own = needed([name], scale, runs)
         times = [expected_seconds(need.config) if (took := seconds_of(run)) is None else took for run, need in own.items()]
         known = [time for time in times if time is not None]
-        state = _state(sum(map(finished, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
+        state = _state(sum(map(complete, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
         seconds = sum(known) if len(known) == len(times) else None
         found.append({"name": name, "runs": len(own), "seconds": seconds, "state": state, "content": artifact.title})
     solved = "reproduced" if (out / scale / THEORY / "numbers.json").exists() else "not begun"

@@ -54,11 +54,11 @@ class Train(NamedTuple):
 
 def train_options(words: list[str]) -> tuple[type, Config]:
     """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
-    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
+    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset", "budget-schedule")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
     try:
         names["preset"], changes = _preset(names["preset"])
-        asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
+        asked = Experiment(env, **{name.replace("-", "_"): said for name, said in names.items() if said is not None})
         usual = completed(dataclasses.replace(asked, budget=1.0), changes)
     except ValueError:  # it will be said of the options as a whole
         usual = completed(Experiment("pendulum"))
@@ -69,6 +69,8 @@ def train_options(words: list[str]) -> tuple[type, Config]:
         "settings": readable(type(usual.settings), usual.settings),
         "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
     }
+    if usual.schedule is not None:
+        kinds["schedule"] = readable(type(usual.schedule), usual.schedule)
     whole = dataclasses.make_dataclass("Train", kinds.items())
     whole.__doc__ = Train.__doc__
     return whole, usual
@@ -82,13 +84,10 @@ def read_train(words: list[str], prog: str) -> Train:
         preset, stored = _preset(given.experiment.preset)
     except ValueError as problem:
         raise UserError(f"--preset: {problem}") from problem
-    changes = (
-        stored
-        | _changes("settings", usual.settings, given.settings)
-        | _changes("constraint", usual.constraint, given.constraint)
-    )
+    parts = [name for name in ("settings", "constraint", "schedule") if hasattr(given, name)]
+    changes = {k: v for name in parts for k, v in _changes(name, getattr(usual, name), getattr(given, name)).items()}
     experiment = Experiment(**{**vars(given.experiment), "preset": preset})
-    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), changes)
+    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), stored | changes)
 
 
 def _preset(said: Any) -> tuple[Any, dict[str, Any]]:
@@ -149,7 +148,7 @@ def train(options: Train) -> None:
         except (TrainingError, CheckpointError) as problem:
             raise UserError(str(problem)) from problem
     _run(config, out, options.shell.log, options.shell.init, options.machines)
-    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
+    print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
 
 
 def resume(options: Resume) -> None:
@@ -202,7 +201,7 @@ def _parting(out: pathlib.Path, fresh: bool) -> str:
         return f"stopped; what is trained so far is kept, continue with saute resume {out} --ray"
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
-    return f"stopped; continue with saute resume {out}, or test it as it is with saute evaluate {out}"
+    return f"stopped; continue with saute resume {out},\nor test it as it is with saute evaluate {out}"
 
 
 def _tidy(out: pathlib.Path) -> None:

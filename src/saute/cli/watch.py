@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from saute.budget import observe
 from saute.cli import film as films
-from saute.cli.environments import camera_of, make, short_name, spec_of
+from saute.cli.environments import camera_of, make, pictureless, short_name, spec_of
 from saute.cli.film import GIF_FPS, Film
 from saute.cli.options import shown_as
 from saute.cli.output import replacing, writing
@@ -57,6 +57,8 @@ class Watch:
     """Frames per second; a GIF has at most 50."""
     size: Annotated[int | None, shown_as("PIXELS", "default: the environment's own")] = None
     """Height of the picture; the numbers stand above it."""
+    shield: bool = False
+    """Let the shield of the run step in, which is said in the film."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
@@ -79,7 +81,7 @@ def watch(options: Watch) -> None:
     out = options.out or pathlib.Path(f"{short_name(spec)}.gif")
     write = _writer(out)
     with replacing(out) as partial:
-        load = policy_of(options.policy)
+        load = policy_of(options.policy, options.shield)
         with contextlib.closing(make(spec, options.mode, options.engine, options.budget, options.unsafe_reward, cost)) as env:
             fps = options.fps or _own_fps(env, out)
             policy, camera, film = load(env), camera_of(env, options.size), Film()
@@ -146,11 +148,9 @@ def _play(env: gym.Env, policy: Act, camera: Callable[[], object], film: Film, s
         numbers = f"step {time}   return {task_return:.1f}"
         if not isinstance(env, SauteWrapper):
             return film.add(_picture(camera), numbers)
-        left, levels = (
-            f"   budget left {_short(env.remaining)} of {_short(budget)}",
-            observe(env.remaining, env.options.reference),
-        )
-        return film.add(_picture(camera), numbers + left, levels)
+        left = f"   budget left {_short(env.remaining)} of {_short(budget)}"
+        held = "   SHIELD" if getattr(policy, "stepped_in", False) else ""
+        return film.add(_picture(camera), numbers + left + held, observe(env.remaining, env.options.reference))
 
     add()
     while not done and time < steps:
@@ -174,7 +174,7 @@ def _picture(camera: Callable[[], object]) -> object:
     try:
         return camera()
     except Exception as error:
-        raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
+        raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}{pictureless()}") from error
 
 
 def _table(episodes: Sequence[Episode], budget: ArrayLike | None) -> str:

@@ -13,10 +13,22 @@ from jaxtyping import Array, Float
 
 from saute import budget as B
 from saute.envs.safe_pendulum import Pendulum
-from saute.exact import Mdp, mdp, stages
+from saute.exact import Mdp, mdp, minimal_budget, stages
 from saute.runs.evaluate import Outcome
 
-__all__ = ["Grid", "Plan", "discretise", "dual_values", "plan", "roll_out", "starts", "value_at"]
+__all__ = [
+    "Grid",
+    "Plan",
+    "discretise",
+    "dual_values",
+    "least_budget",
+    "needed",
+    "plan",
+    "roll_out",
+    "spend_least",
+    "starts",
+    "value_at",
+]
 
 Pair = tuple[Array, Array]
 LOOKAHEAD = 41
@@ -76,6 +88,34 @@ def plan(
         if done % stride == 0 or done == task.horizon:
             kept.append(value.reshape(shape))
     return Plan(jnp.asarray(np.stack(kept)), stride, width, unsafe_reward)
+
+
+def least_budget(task: Pendulum, grid: Grid) -> Float[np.ndarray, "times angle speed"]:
+    """b*_t(s) of the grid for t = 0, …, T: the least budget with which the pendulum can still be safe."""
+    problem = discretise(task, grid._replace(levels=1), 1.0)
+    return minimal_budget(problem, task.horizon, interpolated=True).reshape(-1, grid.angles, grid.speeds)
+
+
+def needed(task: Pendulum, needs: Float[np.ndarray, "angle speed"], x: Float[Array, "state 2"]) -> np.ndarray:
+    """b* at any states, interpolated."""
+    return np.asarray(_values_at(task, jnp.asarray(needs)[..., None], x, jnp.float32(0.0)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def spend_least(task: Pendulum, needs: Float[Array, "times angle speed"], x: Float[Array, "episode 2"]) -> Array:
+    """What episodes cost in the true dynamics if each step is the best one by b*: no less than the true least budget."""
+    actions = jnp.linspace(-1.0, 1.0, LOOKAHEAD)[:, None]
+
+    def step(x: Array, ahead: Array) -> Pair:
+        def spent(action: Array) -> Array:
+            following = task.advance(x, action)
+            return task.cost(x, action, following) + _interpolate(task, ahead[..., None], following, jnp.float32(0.0))
+
+        action = actions[jnp.argmin(jax.vmap(spent)(actions))]
+        following = task.advance(x, action)
+        return following, task.cost(x, action, following)
+
+    return jax.vmap(lambda one: jax.lax.scan(step, one, needs[1:])[1].sum())(x)
 
 
 def starts(task: Pendulum, episodes: int, seed: int = 0) -> Float[Array, "episode 2"]:

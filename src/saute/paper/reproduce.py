@@ -14,17 +14,17 @@ from saute.core.progress import Meter, progress
 from saute.core.typed import rebuilt
 from saute.evidence.plots import Group, box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
-from saute.paper.figures import ARTIFACTS, Row
+from saute.paper.figures import ARTIFACTS, Row, artifact_of
 from saute.paper.measured import late_epochs, measure
 from saute.paper.page import read
 from saute.paper.theory import theory
 from saute.runs.build import configured
 from saute.runs.config import Config
 from saute.runs.crew import Crew, Job, done_in_turn, trained
-from saute.runs.folder import TrainingError, finished, folder_of, read_metrics
+from saute.runs.folder import TrainingError, finished, folder_of, read_config, read_metrics
 from saute.runs.outcomes import outcomes_of
 
-__all__ = ["THEORY", "Need", "Scale", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
+__all__ = ["THEORY", "Need", "Scale", "complete", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
 
 Scale = Literal["smoke", "laptop", "paper"]
 THEORY = "theory"
@@ -55,6 +55,11 @@ def episodes_of(row: Row, asked: int) -> int:
     return asked if row.most_episodes is None else min(asked, row.most_episodes)
 
 
+def complete(run: pathlib.Path) -> bool:
+    """Whether a run is finished, and of the settings that its folder is named after."""
+    return finished(run) and folder_of(read_config(run), run.parent) == run
+
+
 def seconds_of(run: pathlib.Path) -> int | None:
     """How long a run took; None if that is not known, because it was interrupted or trained elsewhere, or the file is odd."""
     try:
@@ -68,7 +73,7 @@ def needed(names: Iterable[str], scale: Scale, runs: pathlib.Path) -> dict[pathl
     """Every run that some figures and tables need, once, by its folder."""
     found: dict[pathlib.Path, Need] = {}
     for name in names:
-        for row in ARTIFACTS[name].rows:
+        for row in artifact_of(name).rows:
             config = scaled(row, scale)
             found.setdefault(folder_of(config, runs), Need(f"{name}: {row.label}", config))
     return found
@@ -81,7 +86,7 @@ def train_missing(
 
     When one of several fails, the others end too and can go on later, unless they are to go on at once.
     """
-    missing = {run: need for run, need in needed(names, scale, runs).items() if not finished(run)}
+    missing = {run: need for run, need in needed(names, scale, runs).items() if not complete(run)}
     if crew is not None:
         with progress(Meter("runs", len(missing))) as meter:
             _train_together(missing, crew, meter, keep_going)
@@ -131,12 +136,12 @@ def timed(config: Config, run: pathlib.Path) -> list[str]:
 
 def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:
     """Test the finished runs of a figure or table, and write numbers and pictures; False if no run is finished."""
-    artifact = ARTIFACTS[name]
+    artifact = artifact_of(name)
     groups, curves, steps, rows = {}, {}, {}, []
     for row in artifact.rows:
         config = scaled(row, scale)
         run = folder_of(config, runs)
-        if not finished(run):
+        if not complete(run):
             continue
         _, outcomes = outcomes_of(run, episodes_of(row, episodes), seed, row.budget)
         flags = [one.violated for one in outcomes if one.violated is not None]

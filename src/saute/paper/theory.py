@@ -11,14 +11,15 @@ import numpy as np
 
 from saute.core.files import write_atomically
 from saute.core.tables import markdown
+from saute.envs.safe_pendulum import Pendulum
 from saute.evidence.plots import save
 from saute.exact import Solution, solve
 from saute.paper import solved
-from saute.paper.exact_pendulum import Grid
+from saute.paper.exact_pendulum import Grid, least_budget
 from saute.paper.gridworld import Gridworld, gridworld
 from saute.paper.measured import Measured
 from saute.paper.solved import Controlled, Penalised, best_return, penalised, pendulum_penalties, pendulum_returns
-from saute.paper.theory_plots import budget_curve, policy_maps, value_curves
+from saute.paper.theory_plots import CUTS, budget_curve, least_budgets, policy_maps, value_curves
 
 __all__ = ["TITLE", "theory"]
 
@@ -51,15 +52,18 @@ def theory(place: pathlib.Path, scale: str, learned: Sequence[Measured]) -> str:
     save(value_curves(mud), place / "values.png")
     save(policy_maps(world, exact, (0, 2, 3)), place / "policies.png")
     save(budget_curve(swings, [one for one, _ in gaps]), place / "pendulum.png")
+    least = least_budget(Pendulum(), sizes.grids[-1])[0]
+    save(least_budgets(least, Pendulum.max_speed), place / "least-budget.png")
     numbers = {
         "gridworld": [row._asdict() for row in mud],
         "pendulum": [{**row._asdict(), "grid": row.grid._asdict()} for row in swings],
         "pendulum by n": [row._asdict() for row in coarse],
+        "largest least budget": float(least.max()),
         "gaps": [{"label": one.label, "run": one.run, "budget": one.budget, "gap": gap} for one, gap in gaps],
     }
     content = json.dumps(_finite(numbers), indent=1, ensure_ascii=False)
     write_atomically(place / "numbers.json", f"{content}\n".encode())
-    text = _text(world, exact, mud, swings, coarse, gaps, sizes.episodes)
+    text = _text(world, exact, mud, swings, coarse, gaps, sizes.episodes) + _least(least)
     write_atomically(place / "theory.md", f"# {TITLE}\n\n{text}\n".encode())
     return text
 
@@ -103,6 +107,14 @@ def _text(
             "## Gap of learned policies",
             _learned(gaps) if gaps else NONE_LEARNED,
         ]
+    )
+
+
+def _least(needs: np.ndarray) -> str:
+    shares = ", ".join(f"{100 * (needs > cut).mean():.2f} % more than {cut:g}" for cut in CUTS)
+    return (
+        "\n\n## Pendulum: the least budget\n\nThe least budget b* with which 200 steps can still be safe is at most "
+        f"{needs.max():.2f}. Of all states of the grid need {shares}.\n\n![Least budget](least-budget.png)"
     )
 
 

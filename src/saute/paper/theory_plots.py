@@ -16,7 +16,10 @@ from saute.paper.solved import Controlled, Penalised
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["budget_curve", "policy_maps", "value_curves"]
+__all__ = ["CUTS", "budget_curve", "least_budgets", "policy_maps", "value_curves"]
+
+CUTS = (0.5, 1.0, 2.0, 4.0)
+"""Budgets whose regions are drawn."""
 
 GROUND = {".": "#f4f4f4", "S": "#f4f4f4", "G": "#009E73", "~": "#d8b98a", "#": "#444444"}
 
@@ -41,6 +44,7 @@ def value_curves(rows: Sequence[Penalised]) -> Figure:
         right.plot(n, np.array([row.violation for row in finite], float), **style)
     for axis in (left, right):
         axis.set_xscale("symlog", linthresh=0.25)
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set(xlabel="penalty n", xlim=(-0.02, 1.2 * max(row.n for row in rows if row.n < np.inf)))
     left.set_title("expected cost −Vₙ")
     right.set_title("P(violation)")
@@ -114,4 +118,23 @@ def budget_curve(rows: Sequence[Controlled], learned: Sequence[Measured]) -> Fig
         axis.plot(budgets, returns, marker, color="black", fillstyle="none", markersize=4, label=name)
     axis.set(xlabel="budget d", ylabel="mean task return")
     legend(body, axis, columns=1)
+    return figure
+
+
+@styled
+def least_budgets(needs: np.ndarray, max_speed: float) -> Figure:
+    """b*₀ over the states of the pendulum, with the regions where some budgets are not enough."""
+    caption = [
+        "Colour: the least budget with which 200 steps from a state can be safe. Inside a line, so much is not enough,",
+        f"whatever one does. The largest is {needs.max():.2f}: with a budget of 30 there is no such state.",
+    ]
+    figure, _, ((axis,),) = sheet("Pendulum: the least budget b*", caption, [2.2], 1)
+    angles = np.linspace(-180.0, 180.0, len(needs) + 1)
+    around, speeds = np.concatenate([needs, needs[:1]]), np.linspace(-max_speed, max_speed, needs.shape[1])
+    filled = axis.pcolormesh(angles, speeds, around.T, cmap="viridis", shading="gouraud", rasterized=True)
+    lines = axis.contour(angles, speeds, around.T, CUTS, colors="white", linewidths=0.8)
+    axis.clabel(lines, fmt="%g", fontsize=SMALL)
+    axis.set(xlabel="angle θ in degrees, 0 is upright", ylabel="speed θ̇", xticks=range(-180, 181, 60))
+    axis.grid(visible=False)
+    figure.colorbar(filled, ax=axis, label="b*")
     return figure

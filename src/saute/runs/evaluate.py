@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes
+from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
 from saute.learn.nets import Net
 from saute.learn.stream import Stream, begin, begin_on_host, select
+from saute.serve.description import Description
+from saute.serve.shield import as_inputs
 
-__all__ = ["TEST_SEED", "Outcome", "Sampled", "evaluate", "evaluator", "pooled", "tested"]
+__all__ = ["TEST_SEED", "Guarded", "Outcome", "Sampled", "Shielded", "evaluate", "evaluator", "pooled", "tested"]
 
 TEST_SEED = 1_000_000
 """Test episodes have seeds from here on, unless others are asked for; training stays below."""
@@ -43,6 +46,8 @@ class Outcome(NamedTuple):
     """Whether the budget that the episode carried was overspent, or any of several; None if there was no budget."""
     violated_each: Bool[np.ndarray, "episode constraint"] | None = None
     """Which of several budgets were overspent; None if there were not several."""
+    intervened: Int[np.ndarray, " episode"] | None = None
+    """Steps in which a shield stepped in; None without one."""
 
 
 def pooled(outcomes: Sequence[Outcome], most: int | None = None) -> Outcome:
@@ -73,7 +78,7 @@ def evaluator(
     carried: Options | None = getattr(env, "options", None)
     ledger = ledger if carried is None else carried
     if isinstance(env, HostEnvs):
-        act = jax.jit(policy.decide)
+        act = jax.jit(Tested(policy).act)
         return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)
     play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger))
     return lambda parameters, seed: _outcome(play(parameters, jax.random.key(seed)), ledger)
@@ -126,6 +131,56 @@ class Sampled:
         return drawn(obs, keys[:, 0]), jax.random.key_data(keys[:, 1])
 
 
+class Guarded(NamedTuple):
+    """Parameters of a shielded policy."""
+
+    policy: PyTree
+    backup: PyTree
+    needs: PyTree
+    margin: Float[Any, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shielded:
+    """A policy under its shield, as in `serve.shield`, for observations that end with z; it counts how often that steps in."""
+
+    policy: Decider
+    backup: Net
+    needs: Net
+    about: Description
+    """Of the backup."""
+
+    @property
+    def observations(self) -> int:
+        return self.about.bare + self.constraints
+
+    @property
+    def constraints(self) -> int:
+        return self.needs.actions  # type: ignore[union-attr]
+
+    def init(self, key: PRNGKeyArray) -> Guarded:
+        keys = jax.random.split(key, 3)
+        nets = (self.policy, self.backup, self.needs)
+        policy, backup, needs = (net.init(one) for net, one in zip(nets, keys, strict=True))
+        return Guarded(policy, backup, needs, jnp.zeros(()))
+
+    def memory(self, count: int) -> tuple[Int[Array, " env"], Memory]:
+        """How often it stepped in, and what the policy remembers."""
+        return jnp.zeros(count, jnp.int32), self.policy.memory(count)
+
+    def decide(self, parameters: Guarded, memory: Any, obs: Float[Array, "env obs"]) -> tuple[Array, Any]:
+        """The policy's action where z ≥ b(s, a) + margin for every constraint, else the backup's."""
+        bare, z = obs[:, : self.about.bare], obs[:, self.about.bare :]
+        action, own = self.policy.decide(parameters.policy, memory[1], obs[:, : self.policy.observations])
+        if self.about.low is not None:
+            action = jnp.clip(action, jnp.asarray(self.about.low), jnp.asarray(self.about.high))
+        seen = jnp.concatenate([bare, as_inputs(self.about, action, jnp)], axis=1)
+        need, _ = self.needs.decide(parameters.needs, (), seen)
+        stops = ~(z >= jnp.maximum(need, 0.0) + parameters.margin).all(1)
+        instead, _ = self.backup.decide(parameters.backup, (), bare)
+        return jnp.where(along(stops, action), instead, action), (memory[0] + stops, own)
+
+
 @dataclasses.dataclass(frozen=True)
 class Tested:
     """A policy that acts and learns nothing; its state is its parameters."""
@@ -137,32 +192,35 @@ class Tested:
     def memory(self, count: int) -> Memory:
         return self.policy.memory(count)
 
-    def act(self, state: PyTree, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        return Acted(*self.policy.decide(state, memory, obs))
+    def act(self, state: PyTree, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray | None = None) -> Acted:
+        action, memory = self.policy.decide(state, memory, obs)
+        return Acted(action, memory, memory[0] if isinstance(self.policy, Shielded) else ())
 
 
 def _first_episodes(
     policy: Decider, parameters: PyTree, env: Env, episodes: int, key: PRNGKeyArray, ledger: Options | None
-) -> Episodes:
+) -> tuple[Episodes, PyTree]:
+    """The first episode of every environment, and what was noted with its last step."""
     start_key, key = jax.random.split(key)
     stream = begin(env, start_key, episodes, policy.memory(episodes), ledger)
-    play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger, rows=False)
+    play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger)
 
-    def one(carry: tuple[Stream, Episodes], key: PRNGKeyArray) -> tuple[tuple[Stream, Episodes], None]:
+    def one(carry: tuple[Stream, PyTree], key: PRNGKeyArray) -> tuple[tuple[Stream, PyTree], None]:
         """One step; only episodes that count are kept, since those of every step would take horizon times the memory."""
         stream, kept = carry
-        _, stream, (_, seen, _) = play(parameters, stream, key[None])
-        now = jax.tree.map(lambda leaf: leaf[0], seen)
-        return (stream, select(now.counted, now, kept)), None
+        _, stream, (rows, seen, _) = play(parameters, stream, key[None])
+        now = jax.tree.map(lambda leaf: leaf[0], (seen, rows.extras))
+        return (stream, select(now[0].counted, now, kept)), None
 
     keys = jax.random.split(key, env.horizon)
-    shapes = jax.eval_shape(lambda: play(parameters, stream, keys[:1])[2][1])
+    rows, seen, _ = jax.eval_shape(lambda: play(parameters, stream, keys[:1])[2])
+    shapes = seen, rows.extras
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), shapes)
     return jax.lax.scan(one, (stream, none), keys)[0][1]
 
 
 def _on_host(
-    act: Callable[..., tuple[Array, Memory]],
+    act: Callable[..., Acted],
     policy: Decider,
     parameters: PyTree,
     envs: HostEnvs,
@@ -172,13 +230,14 @@ def _on_host(
     """One episode of each environment; those that end early start another, which does not count."""
     count, blank = envs.num_envs, policy.memory(envs.num_envs)
     if envs.horizon is None:
-        print(f"no time limit is known; episodes are given up after {LONGEST:,} steps", file=sys.stderr)
+        say(f"no time limit is known; episodes are given up after {LONGEST:,} steps")
     stream = begin_on_host(envs, seed, blank, ledger)
     done, kept = np.zeros(count, bool), None
-    steps = host_steps(envs, lambda memory, obs, _: Acted(*act(parameters, memory, obs)), stream, blank, ledger)
-    for _, (_, _, now) in zip(range(LONGEST), steps, strict=False):
-        kept = now if kept is None else select(now.counted, now, kept)
-        done |= now.counted
+    steps = host_steps(envs, lambda memory, obs, _: act(parameters, memory, obs), stream, blank, ledger)
+    for _, (_, rows, seen) in zip(range(LONGEST), steps, strict=False):
+        now = jax.tree.map(np.asarray, (seen, rows.extras))
+        kept = now if kept is None else select(seen.counted, now, kept)
+        done |= seen.counted
         if done.all():
             return _outcome(kept, ledger)
     raise ValueError(
@@ -187,7 +246,8 @@ def _on_host(
     )
 
 
-def _outcome(episodes: Episodes, ledger: Options | None) -> Outcome:
-    it = jax.tree.map(np.asarray, episodes)
-    violated = (None, None) if ledger is None else (it.violated, it.violated_each)
-    return Outcome(it.task_return, it.cost, it.length, it.spent, *violated)
+def _outcome(kept: tuple[Episodes, PyTree], ledger: Options | None) -> Outcome:
+    it, noted = jax.tree.map(np.asarray, kept)
+    violated, each = (None, None) if ledger is None else (it.violated, it.violated_each)
+    intervened = noted if jax.tree.leaves(noted) else None
+    return Outcome(it.task_return, it.cost, it.length, it.spent, violated, each, intervened)

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from saute.core.files import (
     write_sealed,
 )
 from saute.core.stopping import whole
+from saute.core.text import say
 from saute.runs.checkpoint import digest_beside, load, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
 from saute.runs.holding import MARK, held, holder_of
@@ -129,7 +129,7 @@ class Folder:
         except (KeyError, TypeError, ValueError) as problem:
             raise CheckpointError(f"the newest checkpoint of {self.path} has odd numbers ({problem!r}); delete it") from None
         if list(map(_as_line, range(len(kept)), lines)) != list(map(_as_line, range(len(kept)), kept)):
-            print(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint", file=sys.stderr)
+            say(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint")
         return kept
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
@@ -221,13 +221,15 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
         raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")
     arrays = {name: array for name, array in found[0].items() if name != NUMBERS}
     seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
-    inner = ".training.state" if any(".training.state." in name for name in arrays) else ".state"
+    # Validation and schedules of budgets each keep the training that they are about.
+    inner = next(name for name in arrays if ".state" in name).partition("]")[2].partition(".state")[0] + ".state"
 
     def stored(state: Any, seed: int) -> Any:
         parts = {}
         for field in INHERITED & set(state._fields):
             place = f"[{seed % seeds}]{inner}.{field}"
-            own = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            named = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            own = {name: value for name, value in named.items() if not name[:1].isidentifier()}  # not policy_optimiser
             try:
                 parts[field] = finite(restore(getattr(state, field), own, run), run)
             except CheckpointError as problem:
@@ -301,10 +303,10 @@ def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
 def finished(run: pathlib.Path) -> bool:
     """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
     try:
-        epochs = read_sealed(run / "config.json", former=True).get("epochs")
+        config = read_config(run)
         done = read_text(run / "metrics.jsonl").count("\n")
-        return done == epochs == load(run / "policy.safetensors")[1]["epochs"]
-    except (OSError, CheckpointError, KeyError):
+        return done == config.epochs == load(run / "policy.safetensors", config=config.digest)[1]["epochs"]
+    except (OSError, CheckpointError, UserError, KeyError):
         return False
 
 

@@ -42,7 +42,7 @@ def holder_of(run: pathlib.Path, now: float | None = None) -> Holder | None:
     file = run / MARK
     try:
         age = (time.time() if now is None else now) - file.stat().st_mtime
-        found: Holder = rebuilt(Holder, read_json(file, 4096), MARK)
+        found: Holder = rebuilt(Holder, read_json(file), MARK)
     except (OSError, ValueError):
         return None
     ended = found.host == socket.gethostname() and not _lives(found.pid)
@@ -69,7 +69,7 @@ def held(run: pathlib.Path) -> Iterator[Callable[[], bool]]:
 
         def ours() -> bool:
             try:
-                return read_json(file, 4096)["token"] == mine.token
+                return read_json(file)["token"] == mine.token
             except (OSError, ValueError, KeyError, TypeError):
                 return False
 

@@ -6,8 +6,7 @@ import contextlib
 import hashlib
 import io
 import pathlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,18 +16,34 @@ from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.progress import Meter, progress
 from saute.core.tables import columns
+from saute.core.text import say
 from saute.envs import task_named
+from saute.evidence.certificate import Certificate, certify
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
-from saute.runs.config import Config
+from saute.runs.config import Budget, Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.presets import changed
 from saute.runs.report import outcome_told
+from saute.runs.shielding import guarded, with_budget_shown
 from saute.runs.source import refuse_modules
 from saute.runs.trained import nets_of
 
-__all__ = ["Budget", "Elsewhere", "Evaluation", "heads", "in_words", "keep_outcomes", "numbers_of", "outcomes_of", "rows_of"]
+__all__ = [
+    "Budget",
+    "Elsewhere",
+    "Evaluation",
+    "certified",
+    "flags_of",
+    "heads",
+    "in_words",
+    "keep_outcomes",
+    "numbers_of",
+    "outcomes_of",
+    "rows_of",
+    "stepped_in",
+]
 
 HOST_BATCH = 500
 HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
@@ -38,10 +53,6 @@ HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
 def heads(discount: float) -> list[str]:
     """The heads, which say so if costs are discounted."""
     return [f"discounted {head}" if head == "cost" and discount != 1.0 else head for head in HEADS]
-
-
-Budget = float | tuple[float, ...]
-"""One number, or one per constraint."""
 
 
 class Elsewhere(NamedTuple):
@@ -74,11 +85,13 @@ def outcomes_of(
     budget: Budget | None = None,
     elsewhere: Elsewhere = OWN,
     sampled: bool = False,
+    shield: bool = False,
 ) -> tuple[Config, list[Outcome]]:
     """Episodes of the deterministic policy of every seed, on starts that training never saw, at another budget if one is given.
 
     Each seed of the run has episodes of its own, so that all of them together are independent. A sautéed policy that is given
-    another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref.
+    another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref. Under its shield, a policy
+    that is not sautéed has a budget too.
     """
     if episodes < 1:
         raise UserError(f"--episodes {episodes} must be at least 1")
@@ -87,11 +100,14 @@ def outcomes_of(
             f"--budget {' '.join(map(str, np.atleast_1d(budget)))} must be positive and finite, in the units of the cost"
         )
     config = elsewhere.of(run)
+    tried = with_budget_shown(config) if shield else config
     try:
-        env = environment_of(config, "test", min(episodes, HOST_BATCH), budget)
+        env = environment_of(tried, "test", min(episodes, HOST_BATCH), budget)
     except ValueError as problem:
         raise UserError(f"the environment of {run} cannot be made: {problem}") from problem
     net, parameters = _nets(run, config)
+    if shield:
+        net, parameters = _guarded(run, net, parameters)
     if env.observation_space.shape != (net.observations,):
         raise UserError(f"{run}: the policy takes {net.observations} observations, its environment has {env.observation_space}")
     if budget is not None:
@@ -138,6 +154,19 @@ class Evaluation(NamedTuple):
         return columns([heads(self.discount)[1:], *rows], right=range(5))
 
 
+def certified(outcomes: Sequence[Outcome], budget: Budget, confidence: float) -> Certificate:
+    """What the episodes of every seed prove about the budget, each held against the budget that it carried itself."""
+    spent, returns = [one.spent for one in outcomes], [one.task_return for one in outcomes]
+    return certify(spent, budget, violated=flags_of(outcomes), returns=returns, confidence=confidence)
+
+
+def flags_of(outcomes: Sequence[Outcome]) -> list[np.ndarray] | None:
+    """Which episodes of every seed violated, of several budgets which each; None if they had no budget."""
+    each = [one.violated if one.violated_each is None else one.violated_each for one in outcomes]
+    known = [flags for flags in each if flags is not None]
+    return known if len(known) == len(outcomes) else None
+
+
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> dict[str, str]:
     """Write the numbers of every episode, as episodes/seed-0.npz and so on, and give the SHA-256 of each file."""
     place = folder_in(folder, "episodes")
@@ -162,6 +191,13 @@ def _nets(run: pathlib.Path, config: Config) -> tuple[Any, list[Any]]:
         raise UserError(f"{run} has no policy of seed {missing}, but its config.json asks for one") from None
 
 
+def _guarded(run: pathlib.Path, net: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+    try:
+        return guarded(run, net, parameters)
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+
+
 def in_words(budget: Budget) -> str:
     """As on the command line: 30, or 30 5 for two constraints."""
     return " ".join(f"{one:g}" for one in np.atleast_1d(budget))
@@ -177,7 +213,7 @@ def _warn_of_unseen(run: pathlib.Path, config: Config, budget: Budget) -> None:
         highest = in_words(asked.budget)
         known = highest if np.array_equal(lowest, asked.budget) else f"{in_words(lowest)} to {highest}"
         began = f"began with a budget of {in_words(budget)}, only with {known}"
-        print(f"warning: no episode of {run}'s training {began}", file=sys.stderr)
+        say(f"warning: no episode of {run}'s training {began}")
 
 
 def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> list[list[str]]:
@@ -196,6 +232,15 @@ def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> lis
     return rows
 
 
+def stepped_in(outcome: Outcome) -> str | None:
+    """How often a shield did, if there was one."""
+    if outcome.intervened is None:
+        return None
+    k, n = int((outcome.intervened > 0).sum()), len(outcome.length)
+    share = outcome.intervened.sum() / outcome.length.sum()
+    return f"the shield stepped in in {100 * share:.3f} % of all steps, in {k:,} of {n:,} episodes"
+
+
 def numbers_of(outcome: Outcome) -> dict[str, Any]:
     """The same for machines; of several constraints, lists."""
     returns, costs, violated = outcome.task_return, outcome.spent, outcome.violated
@@ -206,6 +251,7 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
         "violations": None if violated is None else violated.sum(),
         "bound": None if violated is None else upper_bound(int(violated.sum()), len(violated)),
         **({} if outcome.violated_each is None else {"violations_each": outcome.violated_each.sum(0)}),
+        **({} if outcome.intervened is None else {"intervened": outcome.intervened.sum() / outcome.length.sum()}),
     }
 
 

@@ -162,7 +162,7 @@ def at(whole: Any, name: str) -> Any:
     return at(part, rest) if rest else part
 
 
-def changed(whole: T, name: str, value: Any) -> T:
+def changed(whole: T, name: str, value: object) -> T:
     """A dataclass, or a mapping, with the part at a dotted name replaced."""
     first, _, rest = name.partition(".")
     if isinstance(whole, Mapping):

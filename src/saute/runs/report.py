@@ -7,15 +7,15 @@ import importlib.metadata
 import math
 import pathlib
 import platform
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saute.core.files import folder_in, refuse_link
 from saute.core.machine import cores
 from saute.core.names import nearest
 from saute.core.progress import Forms, Meter, progress, speed
+from saute.core.text import say
 from saute.runs.config import Config
 
 __all__ = ["LOGGERS", "Report", "Told", "logger", "numbers_told", "outcome_told", "reporting", "told", "unlike", "versions"]
@@ -89,7 +89,7 @@ def numbers_told(metrics: Metrics) -> Told | None:
         return [seed[name] for seed in ended if not math.isnan(seed[name])]
 
     returns = known("task_return")
-    costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
+    costs = each_named("cost", ended[0])
     means = [sum(known(name)) / len(known(name)) for name in costs]
     counted = sum(seed["episodes"] for seed in ended)
     overspent = sum(seed["violation_rate"] * seed["episodes"] for seed in ended)
@@ -103,7 +103,22 @@ def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> lis
     Each of several costs is beside its budget, as in "worst 12.1/30 3.2/5".
     """
     found = numbers_told(metrics)
-    return [("no episode ended yet",)] if found is None else outcome_told(*found, budget)
+    if found is None:
+        return [("no episode ended yet",)]
+    return [*outcome_told(*found, budget), *_begun_with([seed for seed in metrics if seed["episodes"] > 0])]
+
+
+def each_named(name: str, metrics: Iterable[str]) -> list[str]:
+    """The names of a number that there may be one of for each constraint: cost, or cost_0, cost_1 and so on."""
+    return [one for one in metrics if one == name or one.removeprefix(f"{name}_").isdigit()]
+
+
+def _begun_with(metrics: Metrics) -> list[Forms]:
+    """The least and the greatest budget that a schedule gave to episodes, if there is one."""
+    each = [[seed[name] for seed in metrics] for name in each_named("budget", metrics[0])]
+    spans = [(min(budgets), max(budgets)) for budgets in each]
+    texts = [f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}" for low, high in spans]
+    return [(f"begun with {' and '.join(texts)}",)] if texts else []
 
 
 def outcome_told(
@@ -158,7 +173,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
             write()
         except OSError as problem:
             broken = True
-            print(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on", file=sys.stderr)
+            say(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on")
 
     def log(epoch: int, metrics: Metrics) -> None:
         def write() -> None:

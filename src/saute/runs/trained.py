@@ -22,7 +22,17 @@ from saute.serve.description import LARGEST, described
 from saute.serve.nets import network_of
 from saute.serve.policy import Policy
 
-__all__ = ["compiled", "finite", "nets_of", "planner_layout", "policy_description", "policy_of", "save_policies"]
+__all__ = [
+    "compiled",
+    "finite",
+    "net_of",
+    "nets_of",
+    "planner_layout",
+    "policy_description",
+    "policy_of",
+    "save_policies",
+    "tree_of",
+]
 
 
 def policy_description(spec: Spec, net: Net | Planner, epochs: int) -> dict[str, Any]:
@@ -74,32 +84,35 @@ def policy_of(parameters: PyTree, description: Mapping[str, Any]) -> Policy:
     """The policy of these parameters, by its `policy_description`."""
     about = described(description)
     if about.hidden is None:
-        return Policy(about, functools.partial(_act, _net(description), parameters))
+        return Policy(about, functools.partial(_act, net_of(description), parameters))
     return Policy(about, network_of(about, {name: np.asarray(leaf) for name, leaf in named_leaves(parameters).items()}))
 
 
 def nets_of(path: str | pathlib.Path) -> tuple[Net | Planner, dict[int, PyTree]]:
     """The net of a stored run, and its parameters for every seed, to evaluate them with JAX."""
     meta, seeds = stored(path)
-    net = _net(meta)
-    shapes = jax.eval_shape(net.init, jax.random.key(0))
-    return net, {seed: restore(shapes, arrays, path) for seed, arrays in seeds.items()}
+    net = net_of(meta)
+    return net, {seed: tree_of(net, arrays, path) for seed, arrays in seeds.items()}
+
+
+def tree_of(net: Net | Planner, arrays: dict[str, np.ndarray], path: str | pathlib.Path) -> PyTree:
+    """The stored parameters of a net."""
+    return restore(jax.eval_shape(net.init, jax.random.key(0)), arrays, path)
 
 
 def compiled(meta: Mapping[str, Any], arrays: dict[str, np.ndarray], path: str | pathlib.Path) -> Policy:
     """A stored policy that JAX computes."""
-    net = _net(meta)
-    parameters = restore(jax.eval_shape(net.init, jax.random.key(0)), arrays, path)
-    return Policy(described(meta), functools.partial(_act, net, parameters))
+    net = net_of(meta)
+    return Policy(described(meta), functools.partial(_act, net, tree_of(net, arrays, path)))
 
 
 def planner_layout(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays that a planner has to have, by name, shape and type."""
     _refuse_huge(meta)
-    return named_leaves(jax.eval_shape(_net(meta).init, jax.random.key(0)))
+    return named_leaves(jax.eval_shape(net_of(meta).init, jax.random.key(0)))
 
 
-def _refuse_huge(described: Any) -> None:
+def _refuse_huge(described: object) -> None:
     """Refuse sizes that no planner has, before anything is made of them."""
     parts = described.values() if isinstance(described, dict) else described if isinstance(described, list) else ()
     for part in parts:
@@ -108,7 +121,8 @@ def _refuse_huge(described: Any) -> None:
         raise ValueError(f"{described} is larger than {LARGEST}")
 
 
-def _net(meta: Mapping[str, Any]) -> Net | Planner:
+def net_of(meta: Mapping[str, Any]) -> Net | Planner:
+    """The net, or the planner, of a stored description."""
     if "planner" in meta:
         return planner_of(meta["planner"])
     about = described(meta)

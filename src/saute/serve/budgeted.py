@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from saute import budget as B
 from saute.core.names import nearest
 from saute.serve.policy import Policy
+from saute.serve.shield import Shield
 
 __all__ = ["BudgetedPolicy"]
 
@@ -30,6 +31,9 @@ class BudgetedPolicy:
     acts: "policy" goes on, "hold" repeats the last action from before, "backup" asks `backup`, and a function is asked
     itself. Those are called as the policy is, with the observation and remaining=….
 
+    A `shield`, from `saute.load_shield`, replaces actions of the policy after which the budget might not suffice for the way
+    back; `interventions` counts them since `begin`.
+
     Example:
         >>> keeper = BudgetedPolicy(lambda obs, remaining: remaining, discount=1.0)
         >>> keeper.begin(2.0)
@@ -45,6 +49,7 @@ class BudgetedPolicy:
         on_empty: OnEmpty = "policy",
         backup: Callable[..., Any] | None = None,
         missing_cost: ArrayLike | None = None,
+        shield: Shield | None = None,
     ):
         if not 0.0 < discount <= 1.0:
             raise ValueError(f"discount={discount!r} is outside (0, 1]; use the one that the policy was trained with")
@@ -56,10 +61,13 @@ class BudgetedPolicy:
             )
         if missing_cost is not None and not _is_cost(missing_cost):
             raise ValueError(f"missing_cost={missing_cost!r} must be finite and ≥ 0, such as the largest cost of a step")
-        self.policy, self.discount, self.missing_cost = policy, discount, missing_cost
+        if shield is not None:
+            shield.refuse_other(policy, discount)
+        self.policy, self.discount, self.missing_cost, self.shield = policy, discount, missing_cost, shield
         known = {"policy": policy, "hold": self._hold, "backup": backup}
         self._last_resort: Any = known[on_empty] if isinstance(on_empty, str) else on_empty
         self.remaining: Any = None
+        self.interventions = 0
         self._owed = False
         self._held: Any = None
 
@@ -67,11 +75,12 @@ class BudgetedPolicy:
         """Start an episode with its full budget."""
         if not np.all((np.asarray(budget) > 0) & np.isfinite(budget)):
             raise ValueError(f"budget={budget!r} must be positive and finite")
-        seen = self.policy.about.constraints if isinstance(self.policy, Policy) else 0
+        known = self.policy.about.constraints if isinstance(self.policy, Policy) else 0
+        seen = known or (0 if self.shield is None else len(self.shield.reference))
         if seen and np.size(budget) != seen:
             raise ValueError(f"budget={budget!r} does not fit the policy, which observes {seen} budgets; pass one number each")
         self.remaining = budget if np.ndim(budget) == 0 else np.array(budget, np.float64)
-        self._owed, self._held = False, None
+        self._owed, self._held, self.interventions = False, None, 0
 
     def act(self, obs: ArrayLike) -> Any:
         """The action for this observation, given what remains."""
@@ -79,7 +88,11 @@ class BudgetedPolicy:
             raise gym.error.ResetNeeded("act was called before begin; call begin(budget) to start an episode")
         if self._owed:
             self._settle()
-        action = _asked(self._last_resort if self.violated else self.policy, obs, self.remaining)
+        asked = self._last_resort if self.violated else self.policy
+        action = _asked(asked, obs, self.remaining)
+        if self.shield is not None and asked is self.policy:
+            action, stepped_in = self.shield(obs, action, self.remaining)
+            self.interventions += int(stepped_in)
         if not self.violated:
             self._held = action
         self._owed = True
@@ -120,7 +133,7 @@ class BudgetedPolicy:
             )
         self.spend(np.broadcast_to(self.missing_cost, np.shape(self.remaining))[()])
 
-    def _hold(self, obs: ArrayLike, remaining: Any) -> Any:
+    def _hold(self, obs: ArrayLike, remaining: ArrayLike) -> Any:
         if self._held is None:
             raise gym.error.ResetNeeded(
                 "the budget was gone before the first action, so there is none to hold; call begin(budget)"
@@ -128,7 +141,7 @@ class BudgetedPolicy:
         return self._held
 
 
-def _asked(policy: Any, obs: ArrayLike, remaining: Any) -> Any:
+def _asked(policy: Callable[..., Any], obs: ArrayLike, remaining: ArrayLike) -> Any:
     """The policy's action; one that does not observe its budget is not told it."""
     blind = isinstance(policy, Policy) and policy.reference is None
     return policy(obs) if blind else policy(obs, remaining=remaining)
