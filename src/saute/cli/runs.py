@@ -17,7 +17,7 @@ from saute.runs.state import Standing, runs_in, standing_of
 
 __all__ = ["Runs", "runs"]
 
-HEADS = ("run", "state", "epochs", "return", "worst cost", "violations in training", "where")
+HEADS = ("run", "state", "epochs", "return", "worst cost", "violations in training, bound at 95 %", "where")
 
 
 @dataclasses.dataclass(frozen=True)
