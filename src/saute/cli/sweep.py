@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
@@ -19,6 +19,9 @@ from saute.core.tables import columns, room
 from saute.runs.config import Experiment
 from saute.runs.folder import TrainingError
 from saute.runs.sweep import Plan, read_space, safe_trials, search
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 __all__ = ["Search", "Sweep", "read_sweep", "sweep", "sweep_options"]
 
@@ -90,7 +93,7 @@ def sweep(options: Sweep) -> None:
     _show(study, plan)
 
 
-def _show(study: Any, plan: Plan) -> None:
+def _show(study: Study, plan: Plan) -> None:
     """The best trials that are safe enough, and what can be done with them."""
     safe, whole = safe_trials(study), [one for one in study.trials if "bound" in one.user_attrs]
     heads = ["trial", "return", "violations in validation", *plan.space]

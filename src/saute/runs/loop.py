@@ -111,7 +111,7 @@ class Run:
         )
 
 
-def train(
+def train(  # noqa: D417 (what belongs together is told together)
     algorithm: Algorithm | str,
     env: Trainable,
     *,
@@ -147,22 +147,19 @@ def train(
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
         preset: "paper", "fast" or "short".
         settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
-        seeds: how many to train at once.
         epochs: by default the preset's number, or 300.
-        seed: the first seed; the others count on.
-        envs: environments side by side, for those that are not JAX-native.
-        workers: processes that step slow environments.
+        seeds, seed: how many to train at once, and the first one; the others count on.
+        envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
         selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
-        init: run folder whose policies and values training begins with.
-        out: run folder.
+        init, out: run folders: the one whose policies and values training begins with, and its own.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
         advise: told once, if the unsafe reward does not fit the rewards of the task; by default a `UserWarning`.
         checkpoint_seconds: time from one checkpoint to the next.
     """
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
-    numbers = {"seeds": seeds, "epochs": epochs, "seed": seed}
-    job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **numbers, **asked)
+    asked |= {"seeds": seeds, "epochs": epochs, "seed": seed}
+    job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **asked)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
 

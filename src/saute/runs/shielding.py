@@ -16,8 +16,10 @@ from jaxtyping import PyTree
 from saute.algos.backup import Backup, Needs, NeedsSettings, Restless, Together, backup_for
 from saute.algos.sac import SacSettings
 from saute.core.files import folder_in
-from saute.core.protocol import Spec
+from saute.core.protocol import Env, Spec
+from saute.envs.from_gym import HostEnvs
 from saute.evidence.stats import upper_bound
+from saute.learn.agent import Agent
 from saute.learn.drive import drive
 from saute.learn.nets import Net
 from saute.runs.build import environment_of
@@ -128,7 +130,7 @@ def _refuse_other_sizes(run: pathlib.Path, net: Net, bare: Spec, constraints: in
         raise ValueError(f"{run}: the policy takes {net.observations} observations, its environment has {size}")
 
 
-def _trained(agent: Any, env: Any, epochs: int, seed: int, told: Told, name: str, *numbers: str) -> PyTree:
+def _trained(agent: Agent, env: Env | HostEnvs, epochs: int, seed: int, told: Told, name: str, *numbers: str) -> PyTree:
     """The parameters after so many epochs."""
     body, keys = drive(agent, env), jax.random.split(jax.random.key(seed), epochs + 1)
     state = body.first([keys[0]])[0]

@@ -8,7 +8,7 @@ import json
 import pathlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from saute.runs.folder import Metrics, finished, folder_of, latest, read_metrics
 from saute.runs.outcomes import Elsewhere, outcomes_of
 from saute.runs.presets import at
 from saute.runs.validation import FIRST
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
 
 __all__ = ["Knob", "Plan", "read_space", "safe_trials", "search", "study_in"]
 
@@ -97,7 +101,7 @@ def _knobs(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, K
             raise ValueError(f"{name} = {value!r} leaves nothing to try; give a list, or {{low = …, high = …}}")
 
 
-def study_in(plan: Plan) -> Any:
+def study_in(plan: Plan) -> Study:
     """The study of a folder, which goes on where it was; its file is one that optuna-dashboard opens."""
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -117,7 +121,7 @@ def study_in(plan: Plan) -> Any:
     return study
 
 
-def _begin_again(study: Any, plan: Plan) -> None:
+def _begin_again(study: Study, plan: Plan) -> None:
     """Trials that were under way are asked for again, and their folders continued; the first one is the preset itself."""
     import optuna
 
@@ -132,7 +136,7 @@ def _begin_again(study: Any, plan: Plan) -> None:
         study.enqueue_trial(inside)
 
 
-def search(plan: Plan, crew: Crew, meter: Meter) -> Any:
+def search(plan: Plan, crew: Crew, meter: Meter) -> Study:
     """Try settings until there are as many whole or stopped trials as asked for; the best so far is always in best.toml."""
     it = _Search(plan, crew, study_in(plan))
     meter.begin(it.ended())
@@ -147,7 +151,7 @@ class _Running:
     """A job, the trials that have its settings, and how many of its epochs they know."""
 
     job: Job
-    trials: list[Any]
+    trials: list[Trial]
     reported: int = 0
     stopped: bool = False
 
@@ -158,7 +162,7 @@ class _Search:
 
     plan: Plan
     crew: Crew
-    study: Any
+    study: Study
     running: dict[pathlib.Path, _Running] = dataclasses.field(default_factory=dict)
 
     def ended(self) -> int:
@@ -215,7 +219,7 @@ def _tried(config: Config, folder: pathlib.Path, episodes: int) -> list[str]:
     return notes
 
 
-def _tell(study: Any, plan: Plan, folder: pathlib.Path, trials: Sequence[Any]) -> None:
+def _tell(study: Study, plan: Plan, folder: pathlib.Path, trials: Sequence[Trial]) -> None:
     """What a validation came to, as the value of its trials and their constraint."""
     try:
         numbers = read_sealed(folder / "validation.json")
@@ -250,7 +254,7 @@ def _so_far(metrics: Sequence[Metrics]) -> float:
     return float(np.mean([(1.0 - rate) * one["task_return"] + rate * one["worst_return"] for one, rate in pairs]))
 
 
-def _chosen(trial: Any, name: str, knob: Knob, plan: Plan) -> Any:
+def _chosen(trial: Trial, name: str, knob: Knob, plan: Plan) -> Any:
     if knob.choices:
         return knob.choices[[_as_parameter(knob, one) for one in knob.choices].index(_suggested(trial, name, knob))]
     if isinstance(at(plan.config({}), name), int):
@@ -258,7 +262,7 @@ def _chosen(trial: Any, name: str, knob: Knob, plan: Plan) -> Any:
     return trial.suggest_float(name, knob.low, knob.high, log=knob.log)
 
 
-def _suggested(trial: Any, name: str, knob: Knob) -> Any:
+def _suggested(trial: Trial, name: str, knob: Knob) -> Any:
     return trial.suggest_categorical(name, [_as_parameter(knob, one) for one in knob.choices])
 
 
@@ -267,31 +271,32 @@ def _as_parameter(knob: Knob, value: Any) -> Any:
     return json.dumps(value) if isinstance(value, tuple) else value
 
 
-def _is_inside(knob: Knob, value: Any) -> bool:
+def _is_inside(knob: Knob, value: object) -> bool:
     if knob.choices:
         return value in knob.choices
     return isinstance(value, int | float) and knob.low <= value <= knob.high
 
 
-def safe_trials(study: Any) -> list[Any]:
+def safe_trials(study: Study) -> list[FrozenTrial]:
     """The whole trials that are safe enough, the best first."""
     from optuna.trial import TrialState
 
     whole = study.get_trials(states=(TrialState.COMPLETE,))
-    return sorted((one for one in whole if max(one.constraints.values()) <= 0), key=lambda one: -one.value)
+    safe = (one for one in whole if one.value is not None and max(one.constraints.values()) <= 0)
+    return sorted(safe, key=lambda one: one.value or 0.0, reverse=True)
 
 
-def _best_of(study: Any) -> Any:
+def _best_of(study: Study) -> FrozenTrial | None:
     """The trial with the greatest return of those that keep the constraint; None if there is none."""
     return next(iter(safe_trials(study)), None)
 
 
-def _best_so_far(study: Any) -> list[tuple[str, str]]:
+def _best_so_far(study: Study) -> list[tuple[str, str]]:
     best = _best_of(study)
     return [("none is safe enough yet", "")] if best is None else [(f"best return {best.value:.4g}", f"{best.value:.4g}")]
 
 
-def _write_best(study: Any, plan: Plan) -> None:
+def _write_best(study: Study, plan: Plan) -> None:
     best = _best_of(study)
     if best is None:
         return
@@ -305,6 +310,6 @@ def _write_best(study: Any, plan: Plan) -> None:
     write_atomically(plan.place / "best.toml", (text + "".join(lines)).encode())
 
 
-def _in_toml(value: Any) -> str:
+def _in_toml(value: object) -> str:
     """A parameter of a trial; several numbers, which Optuna keeps as text, are such again."""
     return value if isinstance(value, str) and value.startswith("[") else json.dumps(value)
