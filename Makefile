@@ -1,22 +1,31 @@
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/installed
+INSTALLED := .venv/installed
+TOOLS := .venv/tools
+CLIENTS := .venv/clients
 WORLDS := .venv-worlds
 PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup demo test lint bench verify chaos worlds fresh clean
 
-setup: $(STAMP)
+setup: $(TOOLS) $(CLIENTS)
 
-# torch is pinned because this release has a small CPU build; other specifications pull gigabytes of GPU packages.
-$(STAMP): pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet torch==2.13.0 --editable ".[all,clients,dev]"
-	touch $(STAMP)
+	$(PIP) --editable ".[all]"
+	touch $@
+
+$(TOOLS): $(INSTALLED)
+	$(PIP) --editable ".[all,dev]"
+	touch $@
+
+# Without a small build of torch there are no client libraries, which is said, and the rest goes on.
+$(CLIENTS): $(TOOLS) scripts/install_clients.py
+	if $(BIN)/python scripts/install_clients.py; then touch $@; fi
 
 # Five seeds with and without the budget, what fresh episodes prove about them, a box plot and a film.
-demo: setup
+demo: $(INSTALLED)
 	rm -rf runs/demo
 	$(BIN)/saute train pendulum --preset fast --out runs/demo/saute
 	$(BIN)/saute train pendulum --preset fast --method vanilla --out runs/demo/vanilla
@@ -28,7 +37,7 @@ demo: setup
 test: setup lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
-lint: setup
+lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -42,7 +51,7 @@ verify: setup
 	$(BIN)/python -m pytest -m slow
 
 # Kills, torn files, full disks, power cuts, folders from strangers, damaged files, odd costs; power cuts need loop mounts, so root.
-chaos: setup
+chaos: $(TOOLS)
 	cd tests && ../$(BIN)/python -m chaos --out ../results/chaos.md
 
 # Brax, MuJoCo Playground and gymnax in an environment of their own, because they bring much that nothing else here needs.

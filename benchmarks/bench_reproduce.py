@@ -3,7 +3,7 @@
     python benchmarks/bench_reproduce.py [ARTIFACT …]
 
 Every different run is compiled and begun with its own settings, and stopped after some epochs of learning; we assume that the
-rest has the same pace. `expected` is what `saute reproduce --list` says. Then two trainings at once, as with `--jobs 2`, are
+rest has the same pace. `expected` is what `saute reproduce --list` says. Then two trainings at once, as with `--ray`, are
 compared with one after the other. It takes about 30 minutes.
 """
 
@@ -22,9 +22,10 @@ from saute.algos.mbpo import MbpoSettings
 from saute.algos.onpolicy import OnPolicySettings
 from saute.paper.durations import duration, expected_seconds
 from saute.paper.figures import ARTIFACTS
-from saute.paper.reproduce import folder_of, scaled
+from saute.paper.reproduce import scaled
 from saute.runs.build import algorithm_of, environment_of, selection_of
 from saute.runs.config import Config
+from saute.runs.folder import folder_of
 from saute.runs.loop import train
 
 LIMIT = 6 * 3600.0

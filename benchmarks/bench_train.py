@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import epochs
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,7 @@ from timing import rates, report
 import saute
 from saute.core.machine import cores
 from saute.core.protocol import spec_of
-from saute.learn.drive import drive, rollout, window_of
-from saute.learn.stream import begin
+from saute.learn.drive import drive
 
 SEEDS, STEPS = 5, 4000
 CORES = cores()
@@ -53,17 +53,9 @@ class Threads:
 
 def batched(algorithm: Any, env: Any) -> Callable[[], int]:
     """The same, with the seeds as a batch axis of one compiled program."""
-    agent = algorithm.agent(spec_of(env))
-    window = window_of(agent.settings, env)
-    play, keys = rollout(agent, env, window, env.options), jax.random.split(jax.random.key(0), SEEDS)
-    states = jax.vmap(agent.init)(keys)
-
-    def epoch(state: Any, key: Any) -> Any:
-        start_key, steps_key, learn_key = jax.random.split(key, 3)
-        stream = begin(env, start_key, window.num_envs, agent.memory(window.num_envs), env.options)
-        state, _, (rows, episodes, _) = play(state, stream, jax.random.split(steps_key, window.steps))
-        return agent.learn(state, rows, episodes, learn_key)
-
+    init, epoch = epochs.of(algorithm, env)
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    states = jax.vmap(init)(keys)
     run = jax.jit(jax.vmap(epoch)).lower(states, keys).compile()
 
     def work() -> int:

@@ -1,4 +1,7 @@
-"""Sixteen environments that compute for 5 ms in every step: in this process, and in two others; the limit is the two cores."""
+"""Sixteen environments that compute for 5 ms in every step: in this process, and in two others; the limit is the two cores.
+
+And how long the actions of all of them take, which is what computing them while environments step could save at most.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import time
 from typing import Any
 
 import gymnasium as gym
+import jax
 import numpy as np
 from gymnasium import spaces
 
+import saute
+from saute.algos.onpolicy import OnPolicy
+from saute.algos.sac import Sac
 from saute.core.machine import cores
+from saute.core.protocol import Spec
 from saute.envs.from_gym import HostEnvs
 
 ENVS, SECONDS, STEPS, TURNS = 16, 0.005, 20, 5
@@ -42,6 +50,19 @@ def speed(envs: HostEnvs) -> float:
     return ENVS * STEPS / (time.perf_counter() - begin)
 
 
+def acting(algorithm: OnPolicy | Sac) -> float:
+    """Milliseconds that the actions of all environments take."""
+    spec = Spec(Slow.observation_space, Slow.action_space, horizon=1000)
+    agent, seconds = algorithm.agent(spec), list[float]()
+    act, key = jax.jit(lambda state, obs: agent.act(state, (), obs, key).action), jax.random.key(0)
+    state, obs = agent.init(key), np.zeros((ENVS, 8), np.float32)
+    for _ in range(200):
+        begin = time.perf_counter()
+        np.asarray(act(state, obs))
+        seconds.append(time.perf_counter() - begin)
+    return 1000 * statistics.median(seconds)
+
+
 def main() -> None:
     kinds = {"one process": HostEnvs(Slow, ENVS), "two workers": HostEnvs(Slow, ENVS, workers=2)}
     turns = [{name: speed(envs) for name, envs in kinds.items()} for _ in range(TURNS)]
@@ -50,6 +71,9 @@ def main() -> None:
     ratio = statistics.median(turn["two workers"] / turn["one process"] for turn in turns)
     print(f"two workers over one process: {ratio:.2f} × on {cores()} cores")
     kinds["two workers"].envs.close()
+    step = 1000 * SECONDS * ENVS / 2
+    for name, took in {"ppo": acting(saute.ppo()), "sac": acting(saute.sac())}.items():
+        print(f"actions of {name}: {took:.2f} ms, {took / step:.1%} of the {step:.0f} ms of a step in two workers")
 
 
 if __name__ == "__main__":

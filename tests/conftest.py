@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 
@@ -12,8 +13,11 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).pa
 os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(500 * 2**20))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")
-collect_ignore = [] if "SAUTE_WORLDS" in os.environ else ["worlds"]
-"""Tests of other people's packages, which `make worlds` installs in an environment of their own."""
+CLIENTS = ("torch", "stable_baselines3", "sb3_contrib", "sbx", "tianshou", "torchrl")
+MISSING = [name for name in CLIENTS if importlib.util.find_spec(name) is None]
+OF_CLIENTS = ["test_examples.py", "test_sb3.py"] if MISSING else []
+collect_ignore = OF_CLIENTS + ([] if "SAUTE_WORLDS" in os.environ else ["worlds"])
+"""Also tests of other people's packages, which `make worlds` installs in an environment of their own."""
 
 VARIANTS = (
     "test_certify.py::test_another_budget_is_seen_relative_to_the_one_of_training[pendulum]",
@@ -66,6 +70,12 @@ VARIANTS = (
     "test_your_task.py::test_the_table_of_the_page_says_what_happens[images]",
 )
 """Variants of tests that take long, whose siblings stay in the quick part; `make verify` runs these too."""
+
+
+def pytest_report_header() -> str | None:
+    if not OF_CLIENTS:
+        return None
+    return f"left out: {' and '.join(OF_CLIENTS)}, because of {', '.join(MISSING)}; make setup installs them or says why not"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

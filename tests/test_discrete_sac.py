@@ -84,6 +84,29 @@ def test_q_values_are_the_fixed_point_of_soft_iteration(mdp: Any) -> None:
     assert metrics["cost_value"][-1] == pytest.approx((π * q_cost).sum(1).mean(), abs=1e-2)
 
 
+def test_the_temperature_does_not_wait_for_a_policy_that_has_no_gradient_left(mdp: Any) -> None:
+    """With logits of ±100 it stays as it is; α is that at which softmax(Q/α) has the target entropy, found by bisection."""
+    batch, following = mdp
+    reward, going = (np.asarray(one, np.float64) for one in (batch.reward, ~batch.terminated))
+    agent = table_agent(Free())
+    agent = dataclasses.replace(agent, settings=dataclasses.replace(TABLE, temperature_rate=1e-2))
+    first, q, (low, high) = np.array([0, 1, 0]), np.zeros((STATES, ACTIONS)), (1e-3, 10.0)
+    for _ in range(300):
+        q = (reward + γ * going * q[following, first[following]]).reshape(STATES, ACTIONS)
+    for _ in range(40):
+        α = math.sqrt(low * high)
+        log_π = q / α - np.logaddexp(*(q.T / α))[:, None]
+        low, high = (low, α) if -(np.exp(log_π) * log_π).sum(1).mean() > agent.weighing.target_entropy else (α, high)
+
+    state = agent.init(jax.random.key(0))._replace(replay=None)
+    (layer,) = state.policy
+    sure = (layer._replace(weight=200.0 * jnp.eye(ACTIONS)[first] - 100.0, bias=jnp.zeros(ACTIONS)),)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    run = jax.jit(lambda state: jax.lax.scan(lambda s, k: agent.update(s, batch, k), state, keys))
+    state, metrics = run(state._replace(policy=sure))
+    assert metrics["temperature"][-1] == pytest.approx(α, rel=0.02) and metrics["entropy"][-1] == 0.0
+
+
 def test_the_gradient_of_the_policy_is_exact(mdp: Any) -> None:
     """∂/∂logitₖ of Σ π g with g = α log π − Q + β Q_c is πₖ(gₖ − Σ π g)."""
     batch, _ = mdp

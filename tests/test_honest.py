@@ -19,12 +19,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import saute
 from saute.algos.onpolicy import OnPolicySettings
 from saute.cli.main import main
-from saute.core.options import options
 from saute.core.protocol import spec_of
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, unchanged
 from saute.learn.constraint import Lagrangian, cvar, lagrangian, pid
-from saute.learn.drive import Window, drive, rollout, window_of
+from saute.learn.drive import Window, rollout, window_of
 from saute.learn.stream import begin
 from saute.runs.evaluate import evaluate
 from saute.runs.folder import read_metrics
@@ -338,4 +337,3 @@ def test_one_window_for_native_and_host() -> None:
     limited = HostEnvs(lambda: gym.wrappers.TimeLimit(HostToll(limit=None), 7), 2)
     assert limited.horizon == 7 and window_of(TINY, limited) == Window(2, 20, True)
     assert window_of(TINY, Toll()) == Window(4, 10, True)
-    assert drive(saute.ppo(settings=TINY).agent(spec_of(Toll())), Toll(), options(9.0)).export is not None

@@ -13,9 +13,11 @@ from learner_toys import PointMass, cost, reward
 from scipy.stats import norm
 
 import saute
+from saute.algos.mbpo import MbpoSettings
+from saute.algos.pets import PetsSettings
 from saute.core.native import Sauted
-from saute.core.protocol import Env
-from saute.learn.model import Ensemble, Known, ModelSettings, imagination, imagined, nll
+from saute.core.protocol import Env, spec_of
+from saute.learn.model import NOTHING, Ensemble, Imagined, Known, ModelSettings, imagination, imagined, nll
 from saute.learn.replay import Replay, Rows, add, create
 
 SMALL = ModelSettings(hidden=(16, 16), batch=32, rate=5e-3, steps=40, rounds=30, patience=3)
@@ -165,6 +167,69 @@ def test_what_is_known_is_not_learned() -> None:
     assert 0 < step.terminated.sum() < step.cost.sum() < 100
 
 
+TOLL = Known(cost=lambda obs, action, new: 2.0 * new[0])
+"""Twice the first coordinate of where the step goes."""
+MOVES = (1.0, 2.0, 4.0, 100.0)
+
+
+def constants(ensemble: Ensemble, outputs: Any) -> Any:
+    """Members that each expect a row of these outputs whatever they see, and are certain of it; the last one is no elite."""
+    first = jax.jit(ensemble.init)(jax.random.key(0))
+    expected = jnp.asarray(outputs, jnp.float32)
+    *inner, last = first.net
+    last = type(last)(jnp.zeros_like(last.weight), jnp.concatenate([expected, jnp.zeros_like(expected)], axis=1))
+    certain = jnp.full_like(first.least, -60.0)
+    return first._replace(net=(*inner, last), least=certain, most=certain, elites=jnp.arange(3, dtype=jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("known", "outputs", "cost", "spread"),
+    [
+        # Costs 2 (x + 1), 2 (x + 2), 2 (x + 4): the one of the imagining member 1 is 2 · 2.5, and std(2, 4, 8) is √(56/9).
+        (TOLL, [[move, 0.0, 7.0] for move in MOVES], 5.0, np.sqrt(56 / 9)),
+        # Predicted costs 3, 0 (never negative) and 9; std(3, 0, 9) is √14.
+        (NOTHING, [[0.0, 0.0, 7.0, paid] for paid in (3.0, -5.0, 9.0, 100.0)], 0.0, np.sqrt(14)),
+    ],
+    ids=["known", "learned"],
+)
+@pytest.mark.parametrize("kappa", [0.0, 3.0])
+def test_a_pessimist_pays_for_the_disagreement_of_the_elites(
+    known: Known, outputs: Any, cost: float, spread: float, kappa: float
+) -> None:
+    """Whether one member imagines and asks the others, or all are there; and the budget is spent on it."""
+    settings = ModelSettings(hidden=(4,), members=4, elites=3, pessimism=kappa)
+    ensemble = Ensemble(2, 1, known=known, settings=settings)
+    parameters, obs, action, key = constants(ensemble, outputs), jnp.array([0.5, 0.0]), jnp.zeros(1), jax.random.key(0)
+    one = imagination(ensemble, parameters, jnp.asarray(1), 10, saute.saute(PointMass(), budget=50.0).options)
+    step = jax.jit(one.step)(imagined(one, obs, jnp.asarray(50.0)), action, key)
+    assert step.cost == pytest.approx(cost + kappa * spread, rel=1e-5)
+    assert step.state.remaining == pytest.approx(50.0 - cost - kappa * spread, rel=1e-5)
+    whole = saute.model_env(ensemble, parameters, PointMass())
+    assert jax.jit(whole.step)(Imagined(obs, jnp.asarray(0), jnp.asarray(1)), action, key).cost == step.cost
+
+
+def test_where_members_agree_a_pessimist_is_none() -> None:
+    ensemble = Ensemble(2, 1, known=TOLL, settings=ModelSettings(hidden=(4,), members=4, elites=3, pessimism=5.0))
+    parameters = constants(ensemble, [[2.0, 0.0, 7.0]] * 4)
+    assert ensemble.disagreement(parameters, jnp.zeros(2), jnp.zeros(1)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m: saute.mbpo(MbpoSettings(model=m)).agent(spec_of(PointMass())), "without a budget nothing spends them"),
+        (lambda m: saute.pets(PetsSettings(model=m)).agent(spec_of(PointMass())), "without a budget nothing spends them"),
+        (
+            lambda m: saute.pets(PetsSettings(model=m, learned_budget=True)).agent(spec_of(saute.saute(PointMass(), 5.0))),
+            "a learned budget does not spend them; use",
+        ),
+    ],
+)
+def test_pessimism_that_could_not_change_anything_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"model.pessimism=1.0 raises imagined costs, but {message}"):
+        make(ModelSettings(pessimism=1.0))
+
+
 def test_the_papers_variant_learns_z_as_a_state_dimension() -> None:
     options = saute.saute(PointMass(), budget=5.0, unsafe_reward=-7.0).options
     ensemble = Ensemble(3, 1, learned_budget=True, settings=SMALL)
@@ -172,7 +237,7 @@ def test_the_papers_variant_learns_z_as_a_state_dimension() -> None:
     inputs, outputs = ensemble.rows(rows, options)
     np.testing.assert_allclose(inputs[:, 2], rows.remaining / 5.0, rtol=1e-6)
     np.testing.assert_allclose(outputs[:, 2], -rows.cost / 5.0, atol=1e-6)
-    env = imagination(ensemble, jax.jit(ensemble.init)(jax.random.key(0)).of(0), 10, options)
+    env = imagination(ensemble, jax.jit(ensemble.init)(jax.random.key(0)), jnp.asarray(0), 10, options)
     starts = jax.vmap(lambda obs, left: imagined(env, obs, left))(rows.obs, jnp.zeros(100))
     step = jax.jit(jax.vmap(env.step))(starts, rows.action, jax.random.split(jax.random.key(1), 100))
     assert isinstance(step.state, Sauted) and 10 < step.state.violated.sum() < 90
@@ -188,6 +253,7 @@ def test_the_papers_variant_learns_z_as_a_state_dimension() -> None:
         ({"hidden": (16, 0)}, "each of at least one unit"),
         ({"elites": 8}, "elites=8 are more than members=7"),
         ({"batch": 0}, "batch=0 .* at least 1"),
+        ({"pessimism": -0.5}, "pessimism=-0.5 .* finite number ≥ 0"),
         ({"held_out": 1}, "held_out=1 leaves nothing to fit"),
     ],
 )

@@ -34,7 +34,7 @@ def test_the_committed_page_is_that_of_the_committed_results(monkeypatch: pytest
 
 
 def test_nothing_is_trained_for_the_page(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(reproduce, "run_training", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(reproduce, "trained", lambda *_: pytest.fail("trained"))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "page"]) == 0 and "wrote docs/reproduction.md" in capsys.readouterr().out
     text = pathlib.Path("docs/reproduction.md").read_text()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import io
 import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import pathlib
 import shutil
@@ -22,14 +22,17 @@ import pytest
 
 from saute.cli import reproduce as command
 from saute.cli.main import main
+from saute.core.machine import cores
 from saute.core.progress import Meter
 from saute.core.protocol import spec_of
 from saute.paper import reproduce
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS
-from saute.paper.reproduce import Need, folder_of, longest_first, scaled
+from saute.paper.reproduce import Need, longest_first, scaled
+from saute.runs import crew
 from saute.runs.build import algorithm_of, configured, environment_of
 from saute.runs.config import Experiment
+from saute.runs.folder import TrainingError, folder_of
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
@@ -65,6 +68,9 @@ class Made(NamedTuple):
         return [{**row, "seconds": 0} for row in rows]
 
 
+FORMER = pathlib.Path(__file__).parent / "former/policy"
+
+
 def places(place: pathlib.Path) -> list[str]:
     return ["--scale", "smoke", "--runs", str(place / "runs"), "--out", str(place / "results")]
 
@@ -96,7 +102,7 @@ def test_numbers_pictures_and_verdicts(smoke: Made) -> None:
 
 
 def test_what_is_trained_is_not_trained_again(smoke: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "run_training", lambda *_: pytest.fail("trained twice"))
+    monkeypatch.setattr(reproduce, "trained", lambda *_: pytest.fail("trained twice"))
     file = smoke.place / "results/smoke/pendulum-trpo/numbers.json"
     first = file.read_bytes()
     file.unlink()
@@ -123,20 +129,25 @@ def test_the_list_and_the_page_know_what_is_done(smoke: Made, capsys: pytest.Cap
         (lambda run: (run / "config.json").write_text('{"epochs": 2}'), False),
         (lambda run: (run / "config.json").write_text("{"), False),
         (lambda run: shutil.rmtree(run), False),
+        (lambda run: (shutil.rmtree(run), shutil.copytree(FORMER, run)), False),
     ],
 )
 def test_a_run_is_finished_when_its_own_folder_says_so(smoke: Made, tmp_path: pathlib.Path, change: Any, whole: bool) -> None:
-    run = pathlib.Path(shutil.copytree(next((smoke.place / "runs").iterdir()), tmp_path / "run"))
-    assert reproduce.finished(run) and isinstance(reproduce.seconds_of(run), int)
+    original = next((smoke.place / "runs").iterdir())
+    run = pathlib.Path(shutil.copytree(original, tmp_path / original.name))
+    assert reproduce.complete(run) and isinstance(reproduce.seconds_of(run), int)
     change(run)
-    assert reproduce.finished(run) is whole and (reproduce.seconds_of(run) is None) == (not (run / "seconds.json").exists())
+    assert reproduce.complete(run) is whole and (reproduce.seconds_of(run) is None) == (not (run / "seconds.json").exists())
 
 
-def test_jobs_train_the_same_in_processes_of_their_own_before_anything_is_tested(smoke, tmp_path, monkeypatch, capfd) -> None:
+def test_several_train_the_same_in_processes_of_their_own_before_anything_is_tested(
+    smoke, tmp_path, monkeypatch, capfd
+) -> None:
     only(monkeypatch, "ablation-pendulum", slice(1))
     only(monkeypatch, "pendulum-trpo", slice(2))
-    monkeypatch.setattr(reproduce, "run_training", lambda *_: pytest.fail("trained in this process"))
-    assert main(["reproduce", "ablation-pendulum", "pendulum-trpo", "--episodes", "5", "--jobs", "2", *places(tmp_path)]) == 0
+    monkeypatch.setattr(crew, "_has_ray", lambda: False)
+    several = ["--ray", "--cores", str(cores())]  # with the same number of threads, for the same numbers
+    assert main(["reproduce", "ablation-pendulum", "pendulum-trpo", "--episodes", "5", *several, *places(tmp_path)]) == 0
     made = Made(tmp_path, capfd.readouterr().out)
     assert made.metrics == smoke.metrics and made.numbers("pendulum-trpo") == smoke.numbers("pendulum-trpo")
     trained = [i for i, line in enumerate(made.printed.splitlines()) if line.startswith("training ")]
@@ -144,37 +155,43 @@ def test_jobs_train_the_same_in_processes_of_their_own_before_anything_is_tested
     assert len(made.numbers("ablation-pendulum")) == 1
 
 
-def test_jobs_begin_with_the_longest() -> None:
+def test_several_begin_with_the_longest() -> None:
     names = {"pendulum": "pendulum-trpo", "car": "car", "double_pendulum": "double-pendulum"}
     needs = {pathlib.Path(env): Need("", scaled(ARTIFACTS[name].rows[1], "laptop")) for env, name in names.items()}
     assert [str(run) for run in longest_first(needs)] == ["car", "double_pendulum", "pendulum"]
 
 
-@pytest.mark.parametrize("option", ["jobs", "episodes"])
-def test_numbers_that_are_too_small(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "all", f"--{option}", "0"]) == 2
+@pytest.mark.parametrize(("option", "more"), [("episodes", []), ("cores", ["--ray"])])
+def test_numbers_that_are_too_small(option: str, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "all", f"--{option}", "0", *more]) == 2
     assert f"--{option} 0 must be at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("end", ["fails", "killed", "stopped"])
-def test_jobs_end_together_and_say_why(tmp_path, monkeypatch, end: str) -> None:
+def test_several_end_together_and_say_why(tmp_path, monkeypatch, end: str) -> None:
     """A run that fails, a worker that is killed, Ctrl-C: the other workers end at once."""
     (tmp_path / "file").write_text("")
     need = Need("a figure", scaled(ARTIFACTS["pendulum-trpo"].rows[0], "paper"))
     missing = {(tmp_path / "file" if end == "fails" else tmp_path) / name: need for name in ("one", "two")}
 
-    def waited(sentinels: list[int]) -> list[int]:
+    def waited(*asked: Any) -> Any:
         """Wait, as long as it takes to stop or to kill one of the workers."""
         if end == "stopped":
             raise KeyboardInterrupt
         if end == "killed":
+            while not multiprocessing.active_children():
+                time.sleep(0.01)
             os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-        return multiprocessing.connection.wait(sentinels)
+        return concurrent.futures.wait(*asked)
 
-    monkeypatch.setattr(reproduce, "wait", waited)
+    monkeypatch.setattr(crew, "wait", waited)
+    monkeypatch.setattr(crew, "_has_ray", lambda: False)
     why = {"fails": "a figure failed: TrainingError: cannot write to", "killed": r"ended with code -9 \(was it killed"}
-    with pytest.raises(KeyboardInterrupt if end == "stopped" else reproduce.TrainingError, match=why.get(end)):
-        reproduce._train_together(missing, 2, Meter("runs", 2))
+    with (
+        pytest.raises(KeyboardInterrupt if end == "stopped" else TrainingError, match=why.get(end)),
+        crew.crew_of("") as workers,
+    ):
+        reproduce._train_together(missing, workers, Meter("runs", 2), keep_going=False)
     assert not multiprocessing.active_children()
 
 
@@ -183,7 +200,7 @@ def test_workers_die_with_a_killed_parent(tmp_path) -> None:
     script.write_text(
         "import multiprocessing, os, time\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
-        "from saute.paper.reproduce import end_with_parent\n"
+        "from saute.runs.crew import end_with_parent\n"
         "if __name__ == '__main__':\n"
         "    pool = ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), end_with_parent)\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
@@ -201,7 +218,7 @@ def test_workers_die_with_a_killed_parent(tmp_path) -> None:
 
 
 def test_without_training_only_finished_runs_are_tested(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(reproduce, "run_training", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(reproduce, "trained", lambda *_: pytest.fail("trained"))
     places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]
     assert main(["reproduce", "all", "--no-train", *places]) == 0
     assert "pendulum-trpo: nothing is trained yet" in capsys.readouterr().out and not (tmp_path / "results").exists()

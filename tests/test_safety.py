@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -26,7 +27,8 @@ import saute
 from saute.cli import certify as certifying
 from saute.cli.main import main
 from saute.core.errors import UserError
-from saute.core.files import PART, read_sealed, replacing, write_atomically
+from saute.core.files import PART, read_sealed, replacing, write_atomically, write_sealed
+from saute.core.modules import module_named
 from saute.core.options import options
 from saute.runs import evaluate as evaluating
 from saute.runs import report
@@ -36,8 +38,10 @@ from saute.runs.folder import TrainingError, opened, read_metrics
 from saute.runs.outcomes import keep_outcomes
 from saute.runs.policy import load_policies
 from saute.runs.trained import nets_of, save_policies
+from saute.serve.description import described
 
 HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent
 FORMER = HERE / "former"
 PENDULUM = "pretrained:pendulum-saute-trpo"
 OUTCOME = Outcome(np.ones(3), np.ones(3), np.ones(3, int), np.ones(3), np.zeros(3, bool))
@@ -91,6 +95,125 @@ def test_nothing_is_written_through_a_link(tmp_path: pathlib.Path, name: str) ->
     with pytest.raises((TrainingError, OSError), match="is a symbolic link, and those are not written through"):
         light(run) if name != "episodes" else keep_outcomes(run, [OUTCOME])
     assert content(tmp_path / "mine") == before and (tmp_path / "mine/.lock").read_text() == "kept"
+
+
+def test_a_lock_that_has_another_name_elsewhere_is_not_emptied(tmp_path: pathlib.Path) -> None:
+    light(tmp_path / "run", 1)
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "run/.lock").unlink(missing_ok=True)
+    (tmp_path / "run/.lock").hardlink_to(tmp_path / "precious")
+    with pytest.raises(TrainingError, match="is a hard link, and those are not written through"):
+        light(tmp_path / "run")
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
+def test_lists_beyond_counting_take_no_memory(tmp_path: pathlib.Path, name: str) -> None:
+    light(tmp_path / "run", 1)
+    (tmp_path / "run" / name).write_text('{"a": [' + "[]," * 3_000_000 + "[]]}\n")
+    with pytest.raises(UserError, match="characters, more than 8388608"):
+        read_metrics(tmp_path / "run")
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: pathlib.Path) -> None:
+    """Before anything is read of them, and with the reason; what a pipe or a device gives might be taken for damage."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "device", "folder"):
+        with pytest.raises(ValueError, match="is not a regular file, but a folder, pipe or device"):
+            read_sealed(tmp_path / name)
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="has 1099511627776 bytes, more than 268435456"):
+        read_sealed(tmp_path / "huge")
+
+
+ODD: list[dict[str, Any]] = [
+    dict(hidden=[1] * 1001),
+    dict(reference=[1e300]),
+    dict(reference=[1e-300]),
+    dict(squashed=True, low=[-3.4e38], high=[3.4e38]),
+    dict(low=None, high=None, discrete=10, start=2**31 - 9),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: next(iter(odd)))
+def test_numbers_that_no_policy_can_compute_with_are_refused(odd: dict[str, Any]) -> None:
+    """They overflow in single precision, or in C's int; a thousand layers are more than any policy has."""
+    meta = saute.runs.checkpoint.load(saute.runs.policy.file_of(PENDULUM))[1]
+    assert described(meta)
+    with pytest.raises(ValueError, match=r"expected at most 1000|reference budgets|cannot span|beyond 2³¹"):
+        described({**meta, **odd})
+
+
+ODD_NAME = "a\udcff\x1b[2J\x9b$\\frac{$\n0 of 9999 episodes violated"
+"""Bytes that are no text, codes for terminals, a formula that cannot be set, and a line of its own."""
+
+
+def test_names_of_folders_can_be_drawn_and_are_obeyed_by_no_terminal(tmp_path, capsys) -> None:
+    run = tmp_path / ODD_NAME
+    light(run, 2)
+    for name, words in (("plot.png", ["plot", "curves"]), ("costs.png", ["plot", "costs"])):
+        code = main([*words, str(run), "--out", str(tmp_path / name)])
+        assert code == 2 * (words[1] == "costs")  # it has no policies
+    (run / "config.json").unlink()
+    shutil.copyfile(FORMER / "policy/policy.safetensors", run / "policy.safetensors")
+    shutil.copyfile(FORMER / "policy/config.json", run / "config.json")
+    load_policies(run)
+    told = capsys.readouterr()
+    assert "is of a former version" in told.err and "\\udcff\\u001b[2J\\u009b" in told.err
+    assert not {"\x1b", "\x9b"} & set(told.out + told.err) and "\n0 of 9999" not in told.err.split("note:")[1]
+
+
+def test_a_certificate_of_an_oddly_named_run_is_written(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("saute.cli.certify.trials", lambda runs, *_: [certifying.Trial(runs[0], ODD_NAME, CONFIG, [OUTCOME])])
+    assert main(["certify", PENDULUM, "--episodes", "3", "--json", "--out", str(tmp_path)]) == 0
+    assert read_sealed(tmp_path / "certificate.json")["run"] == ODD_NAME
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["certificates"][0]["run"] == ODD_NAME
+    assert "\x1b" not in (tmp_path / "certificate.md").read_text()
+
+
+def test_a_run_without_a_single_budget_is_refused(tmp_path: pathlib.Path, capsys) -> None:
+    light(tmp_path / "run", 1)
+    write_sealed(tmp_path / "run/config.json", {**CONFIG.as_json(), "budget": []})
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "budget is empty" in capsys.readouterr().err
+
+
+WORKER = """
+import multiprocessing, sys
+from saute.cli import main
+
+def begin(words):
+    process = multiprocessing.get_context("spawn").Process(target=print)
+    process.start()
+    process.join()
+
+if __name__ == "__main__":
+    main._told = begin
+    sys.exit(main.main())
+"""
+
+
+def test_processes_that_are_begun_do_not_run_what_lies_in_the_current_folder(tmp_path: pathlib.Path) -> None:
+    for name in ("multiprocessing", "pickle", "random", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/command").write_text(WORKER)
+    done = subprocess.run([sys.executable, "bin/command"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "\n", done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_module_that_is_named_is_searched_in_the_current_folder_last(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("wave", "only_here"):  # Python's own, and one that is nowhere else
+        (tmp_path / f"{name}.py").write_text("here = True\n")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert hasattr(module_named("only_here"), "here") and not hasattr(module_named("wave"), "here")
 
 
 def test_other_checkpoints_do_not_make_the_runs_own_look_old(tmp_path: pathlib.Path, capsys) -> None:
@@ -276,6 +399,42 @@ def test_texts_are_not_costs_in_any_form(text: Any) -> None:
         env.reset()
         with pytest.raises(ValueError, match="cost"):
             env.step(action)
+
+
+@pytest.mark.parametrize("first", [0, False, np.float16(0.0)], ids=repr)
+@pytest.mark.parametrize("given", ["key", "function", "view"])
+def test_costs_of_a_vector_that_may_have_been_cut_are_refused(first: Any, given: str) -> None:
+    source = {"key": "cost", "function": lambda *step: step[3]["cost"], "view": lambda *step: step[3]["cost"].reshape(2)}
+    envs = SyncVectorEnv([partial(Scripted, costs=(first,) * 3), partial(Scripted, costs=(1e-9,) * 3)])
+    sauted_envs = saute.SauteVectorWrapper(envs, 5.0, cost=source[given])
+    sauted_envs.reset()
+    with pytest.raises(ValueError, match=r"would cut (0\.9|1e-9) to 0\. Return float\(cost\)"):
+        sauted_envs.step(np.zeros((2, 1)))
+
+
+def test_masks_that_a_function_computes_itself_are_costs() -> None:
+    envs = saute.SauteVectorWrapper(SyncVectorEnv([partial(Scripted)] * 2), 5.0, cost=lambda obs, *_: obs[:, 0] > -1e9)
+    envs.reset()
+    assert envs.step(np.zeros((2, 1)))[4]["remaining"].tolist() == [4.0, 4.0]
+
+
+def test_the_readme_sums_up_the_table_of_attacks() -> None:
+    sums: dict[str, list[int]] = {}
+    for kind, *numbers in _rows(ROOT / "results/chaos.md"):
+        sums.setdefault(kind.partition(":")[0], []).append(int(numbers[0].replace(",", "")))
+        assert numbers[0] == numbers[1]
+    shown = {
+        kind: int(tried.replace(",", ""))
+        for kind, tried, survived in _rows(ROOT / "README.md", "| attack | tried | survived |")
+    }
+    assert shown == {kind: sum(numbers) for kind, numbers in sums.items()}
+
+
+def _rows(file: pathlib.Path, head: str = "") -> list[list[str]]:
+    """The rows of a table in Markdown, below its head."""
+    lines = file.read_text().split(head, 1)[-1].splitlines() if head else file.read_text().splitlines()[1:]
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[1:])
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if "---" not in row]
 
 
 def test_evaluation_takes_no_more_memory_for_longer_episodes() -> None:

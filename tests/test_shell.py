@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -46,3 +49,18 @@ def test_fish_and_zsh_know_every_command_too(capsys: pytest.CaptureFixture[str])
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out
         assert option in script and all(name in script for name in COMMANDS)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")
+def test_help_at_a_terminal_has_colours_and_not_their_codes() -> None:
+    ours, theirs = os.openpty()
+    words, known = [sys.executable, "-m", "saute", "pretrained", "--help"], {**os.environ, "TERM": "xterm-256color"}
+    known.pop("NO_COLOR", None)
+    subprocess.run(words, stdout=theirs, stderr=theirs, check=True, env=known)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # so ends a terminal
+        while part := os.read(ours, 65536):
+            said += part
+    os.close(ours)
+    assert b"\x1b[" in said and rb"\x1b[" not in said and b"pretrained" in said

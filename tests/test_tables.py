@@ -31,8 +31,10 @@ def test_one_whose_rows_share_nothing_is_parted_into_fewer_columns() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_certificate_fits_the_terminal(width: int) -> None:
     rng = np.random.default_rng(0)
-    table = certify(rng.uniform(0.0, 29.0, (5, 400)), 30.0, returns=rng.normal(size=(5, 400))).table(width)
-    assert max(map(len, table.splitlines())) <= width and "99 % ≤" in table and table.count("pooled") > 1
+    certificate = certify(rng.uniform(0.0, 29.0, (5, 400)), 30.0, returns=rng.normal(size=(5, 400)))
+    text, prose = certificate.text(width), " ".join(certificate.notes).split()
+    assert max(map(len, text.splitlines())) <= width and "99 % ≤" in text and text.count("pooled") > 1
+    assert text.split()[-len(prose) :] == prose and max(map(len, certificate.text().splitlines())) > width
 
 
 def test_a_pipe_takes_any_width(capsys: pytest.CaptureFixture[str]) -> None:

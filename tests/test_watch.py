@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -283,3 +284,15 @@ def test_developers_can_have_the_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SAUTE_TRACEBACK", "1")
     with pytest.raises(cli.UserError, match="unknown policy"):
         saute("watch", PHOTO, "--policy", "best")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems draw without a display as they are")
+@pytest.mark.parametrize("library", [None, "glfw"])
+def test_mujoco_draws_without_a_display_or_the_error_says_how(tmp_path: pathlib.Path, library: str | None) -> None:
+    known = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")}
+    words = [sys.executable, "-m", "saute", "watch", "InvertedPendulum-v5", "--steps", "2", "--out", str(tmp_path / "film.gif")]
+    given = {} if library is None else {"MUJOCO_GL": library}
+    done = subprocess.run(words, capture_output=True, text=True, env=known | given)
+    assert (tmp_path / "film.gif").exists() == (done.returncode == 0)
+    assert done.returncode == 0 or ("set MUJOCO_GL=egl" in done.stderr and "Traceback" not in done.stderr)
+    assert library is None or done.returncode == 2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
-from gymnasium.wrappers import NormalizeObservation, RecordEpisodeStatistics
+from gymnasium.wrappers import NormalizeObservation, RecordEpisodeStatistics, TimeLimit
 from toys import KINDS, Scripted, SixTuple, play, sauted
 
 import saute
@@ -207,3 +207,30 @@ def test_six_tuples_both_ways() -> None:
 def test_a_normaliser_below_leaves_the_budget_as_it_is() -> None:
     env = saute.SauteWrapper(NormalizeObservation(Scripted()), 4.0)
     assert [obs[-1] for obs, *_ in play(env, seed=0)] == [1.0, 0.75, 0.5, 0.25, 0.0, -0.25]
+
+
+@pytest.mark.parametrize("around", [lambda env: env, RecordEpisodeStatistics])
+def test_a_time_limit_outside_is_warned_of_once_and_one_inside_is_not(around) -> None:
+    env = around(TimeLimit(sauted(3.0, env=dict(length=9)), 2))
+    with pytest.warns(UserWarning, match="put the limit inside"):
+        env.reset(seed=0)
+    assert "episode_cost" not in [env.step(env.action_space.sample()) for _ in range(2)][-1][4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset()
+        inside = saute.SauteWrapper(TimeLimit(Scripted(length=9), 2), budget=3.0)
+        around(inside).reset(seed=0)
+    assert [inside.step(inside.action_space.sample()) for _ in range(2)][-1][4]["episode_cost"] == 2.0
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_misspelt_budget_is_warned_of_and_other_options_are_the_environments_own(vector: bool) -> None:
+    one = sauted(3.0)
+    env = saute.SauteVectorWrapper(gym.vector.SyncVectorEnv([Scripted]), budget=3.0) if vector else one
+    with pytest.warns(UserWarning, match="no option 'bugdet'.*\"budget\""):
+        env.reset(options={"bugdet": 2.0})
+    assert np.all(env.remaining == 3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset(options={"level": 2, "budget": 1.0})
+    assert np.all(env.remaining == 1.0)

@@ -207,6 +207,14 @@ def test_a_policy_of_a_run_acts_as_the_saved_one(tmp_path: pathlib.Path) -> None
     assert main(["evaluate", str(tmp_path), "--episodes", "2"]) == 0
 
 
+def test_a_policy_asks_for_the_observations_that_it_was_trained_on() -> None:
+    run = saute.train("ppo", functools.partial(Plant, obs="dict"), **TINY)
+    obs, space = Plant(obs="dict").reset(seed=0)[0], Plant(obs="dict").observation_space
+    assert run.policy()(saute.flat(space).one(obs), remaining=2.0).shape == (1,)
+    with pytest.raises(ValueError, match=r"is a dict .* saute.flat\(env.observation_space\).one\(obs\)"):
+        run.policy()(obs, remaining=2.0)
+
+
 def test_what_was_given_in_python_can_be_named_for_tests(tmp_path: pathlib.Path, capsys: Any) -> None:
     saute.train("ppo", Plant, cost=heat_of, out=tmp_path, **TINY)
     assert main(["evaluate", str(tmp_path), "--episodes", "2"]) == 2
@@ -241,7 +249,7 @@ def test_a_hook_ends_training_early_and_another_run_is_begun_with_its_policy(tmp
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two budgets, one cost": ({"budget": [3.0, 4.0], "cost": "heat"}, r"2 budget\(s\) for 1 cost\(s\)"),
     "one budget, two costs": ({"cost": ["heat", "wear"]}, r"1 budget\(s\) for 2 cost\(s\)"),
-    "no such key": ({"cost": "heet"}, r"info has no key 'heet' \(found \['cost', 'heat', 'safety', 'wear'\]\)"),
+    "no such key": ({"cost": "heet"}, r"info has no key 'heet' \(found \['cost', 'heat', 'safety.total', 'wear'\]\)"),
     "discounted mean": ({"method": "lagrangian", "discount": 0.9}, "holds the plain sum of costs below its limit"),
     "unknown setting": ({"settings": {"hiden": (8,)}}, "hidden"),
     "workers do not fit": ({"envs": 3, "workers": 2}, "3 environments cannot be shared by workers=2"),
@@ -317,6 +325,33 @@ def test_the_table_of_the_page_says_what_happens(row: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_every_cell_of_the_table_says_what_happens(row: str, algo: str) -> None:
     assert_as_written(row, algo, cell(algo, **ROWS[row]))
+
+
+SIXES = """
+import gymnasium as gym
+from own_tasks import Plant
+
+gym.register("Sixes-v0", entry_point=Plant, kwargs={"six": True, "steps": None}, max_episode_steps=20)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_module_with_steps_of_six_values_trains_from_its_name_also_in_workers(
+    workers: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The workers begin without the module, and Gymnasium's own limit of time takes five values only."""
+    (tmp_path / "sixes.py").write_text(SIXES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parent)
+    words = [word for name, value in SMALL["ppo"].items() for word in (f"--settings.{name.replace('_', '-')}", value)]
+    words = [str(one) for word in words for one in (word if isinstance(word, tuple) else (word,))]
+    asked = ["--budget", "5", "--seeds", "1", "--epochs", "1", "--envs", "2", "--workers", workers, "--out", "run"]
+    assert main(["train", "sixes:Sixes-v0", "--algo", "ppo", *asked, *words]) == 0
+    assert main(["evaluate", "run", "--env", "sixes:Sixes-v0", "--episodes", "2"]) == 0
+    assert "of 2, so ≤" in capsys.readouterr().out
+    if workers == "0":
+        assert main(["check", "sixes:Sixes-v0", "--episodes", "2"]) == 0
+        assert "time limit    20 steps" in capsys.readouterr().out
 
 
 def test_watching_a_run_needs_only_its_name(tmp_path: pathlib.Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from saute.evidence.certificate import certify
     from saute.learn.constraint import lagrangian, pid
     from saute.learn.model import model_env
+    from saute.learn.simmer import pi_schedule, q_schedule
     from saute.runs.loop import train
     from saute.runs.policy import load_policy
     from saute.runs.shield import load_shield
@@ -58,8 +59,10 @@ __all__ = [
     "mbpo",
     "model_env",
     "pets",
+    "pi_schedule",
     "pid",
     "ppo",
+    "q_schedule",
     "sac",
     "saute",
     "to_six_tuple",
@@ -88,8 +91,10 @@ _LAZY = {
     "mbpo": "saute.algos.mbpo",
     "model_env": "saute.learn.model",
     "pets": "saute.algos.pets",
+    "pi_schedule": "saute.learn.simmer",
     "pid": "saute.learn.constraint",
     "ppo": "saute.algos.ppo",
+    "q_schedule": "saute.learn.simmer",
     "sac": "saute.algos.sac",
     "saute": "saute.core.native",
     "train": "saute.runs.loop",

@@ -31,6 +31,7 @@ SECONDS, MEGABYTES = 60, 700
 CODE = "import os, pathlib\npathlib.Path(os.environ['CHAOS_RAN']).touch()\n"
 READERS = (["evaluate", "--episodes", "2"], ["certify", "--episodes", "2"])
 RESUME = (["resume", "--epochs", "2"],)
+EXPORT = ["export", "--format", "c", "--out", "policy.c"]
 PLOT = (["plot", "curves", "--out", "curves.png"],)
 PACKAGES = ("scipy", "mujoco", "PIL", "imageio", "tyro", "jax")
 MARKUP = "<img src=x onerror=alert(1)>|**a**"
@@ -52,6 +53,18 @@ def _config(run: pathlib.Path, reseal: bool = True, **changes: Any) -> None:
     values = json.loads((run / "config.json").read_text()) | changes
     own = {name: value for name, value in values.items() if name != "sha256"}
     (run / "config.json").write_text(json.dumps(sealed(own) if reseal else values))
+
+
+def _stripped(run: pathlib.Path, **changes: Any) -> None:
+    """Change entries of the configuration, which then looks like one of a former version."""
+    values = json.loads((run / "config.json").read_text()) | changes
+    del values["sha256"]
+    (run / "config.json").write_text(json.dumps(values))
+
+
+def _hard_link(run: pathlib.Path, elsewhere: pathlib.Path) -> None:
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").hardlink_to(elsewhere / "metrics.jsonl")
 
 
 def _module(run: pathlib.Path, elsewhere: pathlib.Path) -> None:
@@ -101,6 +114,10 @@ def _nested(path: pathlib.Path) -> None:
     path.write_text("[" * 200_000 + "\n")
 
 
+def _lists(path: pathlib.Path) -> None:
+    path.write_text('{"a": [' + "[]," * 30_000_000 + "[]]}\n")
+
+
 def _nested_header(path: pathlib.Path) -> None:
     path.write_bytes((200_000).to_bytes(8, "little") + b"[" * 200_000)
 
@@ -143,6 +160,10 @@ def _many_seeds(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
     arrays |= {f"['{seed}'].log_std": np.zeros(1, np.float32) for seed in range(100_000)}
 
 
+def _deep(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    meta["hidden"] = [1] * 1_000_000
+
+
 def _described(**changes: Any) -> Callable[..., object]:
     return _rewritten(lambda arrays, meta: meta.update(changes))
 
@@ -174,6 +195,7 @@ ATTACKS = (
     *(Attack(f"a link {name}", _link(name), commands, 0 if name in REPLACED else 2) for name, commands in LINKS.items()),
     Attack("a link tensorboard", _link("tensorboard"), (["resume", "--epochs", "2", "--log", "tensorboard"],)),
     Attack("a budget edited", lambda run, _: _config(run, False, budget=90.0), (*READERS, *RESUME)),
+    Attack("a budget edited and the seal removed", lambda run, _: _stripped(run, budget=90.0), (*READERS, *RESUME)),
     Attack("a budget edited and sealed anew", lambda run, _: _config(run, budget=90.0), (*READERS, *RESUME)),
     Attack("a million seeds, sealed anew", lambda run, _: _config(run, seeds=10**6), (*READERS, *RESUME)),
     Attack("epochs beyond counting", lambda run, _: _config(run, epochs=10**30), (*READERS, *RESUME)),
@@ -190,6 +212,14 @@ ATTACKS = (
     Attack("weights that are NaN", _rewritten(_not_finite), READERS),
     Attack("a policy of 100,000 seeds", _rewritten(_many_seeds), READERS),
     Attack("a policy with a layer of 10¹² units", _described(hidden=[10**12]), READERS),
+    Attack("a policy of a million layers", _rewritten(_deep), READERS),
+    Attack("reference budgets that overflow", _described(reference=[1e300]), (*READERS, EXPORT)),
+    Attack("no budget in a list of budgets", lambda run, _: _config(run, budget=[]), (*READERS, *RESUME)),
+    Attack("a lock that is a hard link", _hard_link, RESUME),
+    *(
+        Attack(f"lists beyond counting: {name}", _instead(name, _lists), READS[name])
+        for name in ("config.json", "metrics.jsonl")
+    ),
     Attack("a policy with negative sizes", _described(observations=-1), READERS),
     Attack("a policy without a description", _described(low=None, high=None, discrete=None), READERS),
     Attack("a policy of another training", _foreign("policy.safetensors"), READERS),

@@ -15,7 +15,18 @@ from saute.core.native import task_reward
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import FREE, Free
-from saute.learn.model import MODEL, NOTHING, Ensemble, Known, ModelSettings, Parameters, imagination, imagined, unknown_ends
+from saute.learn.model import (
+    MODEL,
+    NOTHING,
+    Ensemble,
+    Known,
+    ModelSettings,
+    Parameters,
+    imagination,
+    imagined,
+    refuse_unspent,
+    unknown_ends,
+)
 from saute.learn.nets import SquashedGaussian, squashed_for
 from saute.learn.replay import Batch, Replay, Rows, add, create, observed, relabel_half, sample, sauted
 
@@ -97,6 +108,7 @@ class Mbpo:
         learned = options is not None and self.settings.learned_budget
         if learned and options is not None and not options.augment:
             raise ValueError("learned_budget=True learns z from the observations, but augment=False hides it; use one of them")
+        refuse_unspent(self.settings.model.pessimism, options, learned)
         ensemble = Ensemble(
             policy.observations if learned else actor.bare_observations,
             policy.actions,
@@ -186,7 +198,7 @@ class MbpoAgent:
         shared = jax.tree.map(lambda column: column.reshape(elites, count, *column.shape[1:]), starts)
 
         def in_world_of(member: Array, starts: Rows, key: PRNGKeyArray) -> Rows:
-            env = imagination(self.ensemble, state.model.of(member), settings.length, options)
+            env = imagination(self.ensemble, state.model, member, settings.length, options)
             first = jax.vmap(lambda obs, remaining: imagined(env, obs, remaining))(starts.obs, starts.remaining)
             begun = (first, starts.obs, starts.remaining)
 

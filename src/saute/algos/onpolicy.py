@@ -41,32 +41,33 @@ class OnPolicySettings:
     """V(s) = scale · MLP(s): returns near 1/(1 − γ) are fitted in far fewer iterations if the net need not grow to them."""
     target_kl: float = 0.01
     kl_epochs: int | None = None
-    """Epochs in which the trust region shrinks, δ_k = δ max(.1, 1 − k/K): large steps find the way, small ones keep it."""
+    """Epochs in which the trust region shrinks, δ_k = δ max(.1, 1 − k/K): large steps learn fast, small ones settle."""
     normalise: bool = False
-    """Whether the nets see observations with the mean and deviation of those before training taken out; never those of z."""
+    """Whether observations are normalised by the mean and standard deviation of those before training; z never is."""
     running_normaliser: bool = False
-    """Whether the mean and deviation go on with the observations of every epoch, from those before training; never of z or
-    pictures."""
+    """Whether observations are normalised by the mean and standard deviation of all so far, updated after every epoch; z and
+    pictures never are."""
     scale_rewards: bool = False
-    """Whether the learner sees rewards divided by the running size of discounted returns; what is reported is not. Leave
+    """Whether the learner sees rewards divided by the size of discounted returns so far; reported ones are not divided. Leave
     value_scale at 1 then."""
     minibatches: int = 1
-    """Value fits and PPO's steps use k parts of the data in turn, Fisher products the first; 1, all of it, as in the paper."""
+    """Parts of the data that value fits and PPO's steps use in turn; Fisher products use the first. The paper has one part."""
     clip: float = 0.2
     """ε of PPO."""
     policy_rate: float = 3e-4
-    """Of PPO's Adam."""
+    """Learning rate of PPO's Adam."""
     policy_iterations: int = 80
-    """Most steps of PPO in an epoch."""
+    """PPO makes at most so many steps in an epoch."""
     kl_margin: float = 1.2
     """PPO stops once the divergence is beyond this multiple of its target."""
     cg_iterations: int = 10
     """Conjugate gradient steps of TRPO and CPO."""
     damping: float = 0.1
-    """What they add to the Fisher matrix."""
+    """δ in H + δI, by which TRPO and CPO damp the Fisher matrix H."""
     shrink: float = 0.8
-    """β of their line search, which tries the steps 1, β, β², …"""
+    """β of the line search of TRPO and CPO, which tries the steps 1, β, β², …"""
     tries: int = 10
+    """How many steps it tries."""
 
 
 class Data(NamedTuple):
@@ -81,9 +82,9 @@ class Data(NamedTuple):
     objective: Float[Array, "minibatch row"]
     """Advantage that is to be maximised: the reward's, less λ times the cost's."""
     excess: Float[Array, ...]
-    """How far the mean cost of an episode is above the limit, per step."""
+    """(mean cost of an episode − limit) / mean length of an episode."""
     known: Bool[Array, ""]
-    """Whether that was measured: some episode was counted."""
+    """Whether an episode was counted, so that the excess is known."""
     target_kl: Float[Array, ""] | float
     """δ of this epoch."""
 
@@ -106,7 +107,7 @@ class OnPolicyState(NamedTuple):
     normaliser: Normaliser | tuple[()]
     epoch: Int[Array, ""]
     observed: Statistics | tuple[()] = ()
-    """Of all observations so far; the normaliser is what they were when the epoch began."""
+    """Of all observations so far; the normaliser is made of them when an epoch ends."""
     rewards: Statistics | tuple[()] = ()
 
 
@@ -205,8 +206,8 @@ class OnPolicyAgent:
     ) -> tuple[OnPolicyState, Metrics]:
         """One epoch: the multiplier from whole episodes, then the policy, then both value functions.
 
-        All of it, and the acting before it, sees observations by one normaliser, so that old and new policy are compared as
-        functions of the same inputs; the statistics move afterwards, and with them, a little, what the next epoch acts by.
+        The whole epoch sees observations through one normaliser, so that the old and the new policy are compared as functions
+        of the same inputs. It is updated afterwards, which changes a little how the next epoch acts.
         """
         settings, constrained, image = self.settings, self.algorithm.constraint.limit is not None, self.policy.image
         constraint, multiplier = self.algorithm.constraint.update(state.constraint, episodes.cost, episodes.counted)
@@ -237,8 +238,8 @@ class OnPolicyAgent:
         return after, metrics | named("multiplier", multiplier)
 
     def _scaled(self, state: OnPolicyState, rows: Transition) -> tuple[OnPolicyState, Transition]:
-        """Rows as the nets see them: normalised observations and, if the settings say so, r/σ with the σ of all rewards, the
-        epoch's own included; costs are never scaled."""
+        """Rows as the nets see them: normalised observations and, if the settings ask for it, r/σ, where σ is of all rewards so
+        far, those of this epoch included; costs are never scaled."""
         rows = rows._replace(obs=_seen(state, rows.obs), next_obs=_seen(state, rows.next_obs))
         if not state.rewards:
             return state, rows
@@ -290,7 +291,7 @@ class OnPolicyAgent:
         return state._replace(normaliser=normaliser(obs, self.budgets, self.policy.image)), {}
 
     def _watched(self, state: OnPolicyState, obs: Float[Array, "*batch obs"]) -> tuple[OnPolicyState, Metrics]:
-        """With these observations in the running statistics, and the normaliser by them."""
+        """The state with these observations added to the statistics, and with the normaliser that follows from them."""
         start, end = pixels_of(self.policy.image), self.policy.observations - self.budgets
         known = updated(state.observed or nothing(end - start), obs[..., start:end])
         return state._replace(observed=known, normaliser=inputs_of(known, start, self.budgets)), {}
@@ -307,8 +308,8 @@ def _seen(state: OnPolicyState, obs: Array) -> Array:
 def interleave(tree: PyTree, minibatches: int) -> PyTree:
     """(step, env, …) → (minibatch, row, …): step t of environment e goes to minibatch (e − t) mod k, so each sees all times.
 
-    There are at most as many minibatches as environments; of those that do not fill the last row, other ones are left out at
-    every step.
+    There are at most as many minibatches as environments. If their number does not divide that of the environments, some steps
+    are left out, at every time those of other environments.
     """
 
     def split(leaf: Array) -> Array:

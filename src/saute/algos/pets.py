@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, unchanged
 from saute.learn.constraint import FREE, Free
-from saute.learn.model import MODEL, NOTHING, Known, ModelSettings, Parameters, unknown_ends
+from saute.learn.model import MODEL, NOTHING, Known, ModelSettings, Parameters, refuse_unspent, unknown_ends
 from saute.learn.nets import squashed_for
 from saute.learn.planner import CEM, CemSettings, Plan, Planner, planner_for
 from saute.learn.replay import Replay, add, create, row_like, stored
@@ -74,6 +74,7 @@ class Pets:
             raise ValueError("augment=False hides the remaining budget, which pets needs to plan; use augment=True")
         if spec.image is not None:
             raise ValueError(f"pets models every observation, which pictures {spec.image} are too many for; use ppo or sac")
+        refuse_unspent(self.settings.model.pessimism, spec.options, self.settings.learned_budget)
         net = squashed_for(spec.observation_space, spec.action_space)
         chosen, bounds = self.settings, (net.low, net.high)
         models = (chosen.model, chosen.planner, self.known, chosen.learned_budget, spec.cost_shape)

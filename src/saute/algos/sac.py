@@ -55,9 +55,9 @@ class SacSettings:
     """Whether half of each batch gets fresh remaining budgets, w ~ U[−overdraft, 1] · (largest budget)."""
     overdraft: float = 0.1
     running_normaliser: bool = False
-    """Whether the nets see observations with the mean and deviation of all so far taken out; never those of z or pictures."""
+    """Whether observations are normalised by the mean and standard deviation of all so far; z and pictures never are."""
     scale_rewards: bool = False
-    """Whether the learner sees rewards divided by the running size of discounted returns; what is reported is not. Leave
+    """Whether the learner sees rewards divided by the size of discounted returns so far; reported ones are not divided. Leave
     value_scale at 1 then."""
 
     def updates(self, num_envs: int) -> int:
@@ -126,7 +126,7 @@ class Sac:
 
 @dataclasses.dataclass(frozen=True)
 class SacAgent:
-    """A learner from every step: it remembers it, then updates as often as it is due."""
+    """A learner that stores every step, then makes as many updates as are due."""
 
     settings: SacSettings
     constraint: Constraint
@@ -200,7 +200,7 @@ class SacAgent:
         return Acted(self.weighing.scale(unit), extras=unit)
 
     def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
-        """Remember a step of all environments, then update as often as it is due."""
+        """Store a step of all environments, then make as many updates as are due."""
         settings, count = self.settings, len(rows.terminated)
         state = self.remembered(state, rows)
         replay = state.replay
@@ -212,14 +212,14 @@ class SacAgent:
                 drawn = relabel_half(drawn, budget_key, self.options, settings.overdraft)
             return sauted(drawn, self.options)
 
-        # The replay is only read here: it stays outside, so that no branch and no loop hands it on.
+        # The replay is only read here; it stays outside the branch and the loop, which would copy it.
         apart, metrics = self.updated(
             state.steps > settings.random_steps, state._replace(replay=None), batch, key, settings.updates(count)
         )
         return apart._replace(replay=replay), metrics
 
     def remembered(self, state: SacState, rows: Transition) -> SacState:
-        """With a step of all environments in the replay, and in the running statistics."""
+        """The state after a step of all environments was added to the replay and to the running statistics."""
         assert state.replay is not None
         kept = add(state.replay, stored(rows, rows.extras, self.options, self.policy.image))
         met = rows.obs[:, pixels_of(self.policy.image) : self.bare_observations]
@@ -240,7 +240,7 @@ class SacAgent:
     def updated(
         self, due: Bool[Array, ""], state: SacState, batch: Draw, key: PRNGKeyArray, updates: int
     ) -> tuple[SacState, Metrics]:
-        """So many updates, each with a batch of its own, if they are due; if not, there are no numbers."""
+        """So many updates, each with a batch of its own, if they are due; if they are not, all metrics are NaN."""
 
         def one(state: SacState, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
             draw_key, budget_key, key = jax.random.split(key, 3)
@@ -274,11 +274,11 @@ class SacAgent:
         batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
         critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
         loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
-        gradient, (constraint, β, log_prob, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
+        gradient, (constraint, β, log_prob, chased, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
         policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
             optax.adam(settings.temperature_rate),
-            temperature_gradient(log_prob, self.weighing.target_entropy),
+            temperature_gradient(chased, self.weighing.target_entropy),
             state.temperature_optimiser,
             state.log_temperature,
         )
@@ -323,7 +323,7 @@ class SacAgent:
     def _policy_loss(
         self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
     ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
-        """parameters ↦ E α log π − min Q + Σ β Q_c, where each multiplier β holds its Q_c ≤ 1; and what it is made of."""
+        """parameters ↦ E[α log π − min Q + Σ β Q_c], where each multiplier β holds its Q_c ≤ 1; and the parts of this sum."""
         of = self.weighing
 
         def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
@@ -335,9 +335,10 @@ class SacAgent:
             )
             constraint, β = self.constraint.update(state.constraint, jax.lax.stop_gradient(seen), jnp.ones(count, bool))
             penalty = jnp.tensordot(β, cost_values, 1) if self.several else β * cost_values
-            each = jnp.exp(state.log_temperature) * weighed.log_prob - value + penalty
-            total = jnp.mean(of.mean(weighed, each))
-            return total, (constraint, β, log_prob.mean(), of.mean(weighed, value).mean(), seen.mean(0))
+            α = jnp.exp(state.log_temperature)
+            total = jnp.mean(of.mean(weighed, α * weighed.log_prob - value + penalty))
+            chased = of.chased(weighed, value - penalty, α).mean()
+            return total, (constraint, β, log_prob.mean(), chased, of.mean(weighed, value).mean(), seen.mean(0))
 
         return loss
 
@@ -361,7 +362,7 @@ class SacAgent:
 
 
 def _check_memory(image: Image, rows: int) -> None:
-    """Refuse a replay whose pictures, two a row and a byte a pixel, the machine has no room for."""
+    """Refuse a replay that is too large for the memory: a row has two pictures, each with one byte per pixel."""
     needed, most = 2 * pixels_of(image) * rows, memory()
     if needed > most:
         fitting = int(most / 2 / (2 * pixels_of(image)))

@@ -15,14 +15,13 @@ from saute.cli.trials import Trial, asked_budget, common_budget, reported, trial
 from saute.core.errors import UserError
 from saute.core.files import write_atomically, write_sealed
 from saute.core.tables import as_json, columns, markdown, room
-from saute.core.text import escaped
+from saute.core.text import escaped, wrapped
 from saute.evidence.certificate import Certificate
-from saute.evidence.certificate import certify as certify_costs
 from saute.evidence.plots import Group, Groups, box_plot, cost_distribution, save
 from saute.evidence.stats import Interval, difference, probability_of_improvement
 from saute.runs.evaluate import TEST_SEED, pooled
 from saute.runs.folder import names_of
-from saute.runs.outcomes import Budget, Elsewhere, in_words, keep_outcomes, stepped_in
+from saute.runs.outcomes import Budget, Elsewhere, certified, in_words, keep_outcomes, stepped_in
 from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
 from saute.runs.shield import digest_of, file_of_shield
@@ -71,9 +70,7 @@ def certify(options: Certify) -> None:
     elsewhere = Elsewhere(options.env, options.cost, options.trust)
     for one in trials(options.runs, options.episodes, options.seed, asked, elsewhere, options.shield):
         with reported(one.run):
-            certificate = certify_costs(
-                one.costs, budget, violated=one.violated, returns=one.returns, confidence=options.confidence
-            )
+            certificate = certified(one.outcomes, budget, options.confidence)
         folder = options.out or place_of(one.run)
         folder = folder / one.name if options.out and len(options.runs) > 1 else folder
         folder = folder / "shielded" if options.shield else folder
@@ -104,7 +101,7 @@ def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: li
     """Show the comparison with the first run, and write it where a folder is asked for."""
     note = _note(options.confidence)
     if not options.json:
-        print(columns(rows, width=room()), note, sep="\n\n")
+        print(columns(rows, width=room()), wrapped(note, room()), sep="\n\n")
     if options.out is None:
         return
     table = markdown([[escaped(run), escaped(other), *numbers] for run, other, *numbers in rows])

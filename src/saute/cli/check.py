@@ -20,7 +20,7 @@ from saute.core.progress import Meter, progress
 from saute.core.tables import columns
 from saute.runs.inspection import Episode, Inspection, costs_of, greediest, inspect, look_alikes, whole
 from saute.runs.remarks import QUANTILES, budgets_for, errors, named_costs, suggested_unsafe_reward, warnings_of
-from saute.runs.source import imported
+from saute.runs.source import imported, made
 
 __all__ = ["Check", "as_json", "check", "described"]
 
@@ -104,7 +104,7 @@ def as_json(seen: Inspection) -> dict[str, Any]:
 
 def _made(spec: gym.envs.registration.EnvSpec) -> gym.Env:
     try:
-        return gym.make(spec, disable_env_checker=True)
+        return made(spec, disable_env_checker=True)
     except Exception as problem:
         raise UserError(f"{spec.id} cannot be made: {problem}") from problem
 

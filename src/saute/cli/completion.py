@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from saute.cli.main import COMMANDS
+from saute.cli.sweep import sweep_options
 from saute.cli.train import train_options
 
 __all__ = ["Completion", "completion"]
@@ -41,10 +42,9 @@ def completion(options: Completion) -> None:
 
 def _kinds() -> dict[str, Any]:
     """The options of every command as a class; those of training with the settings of its usual learner."""
-    others = {name: it for name, it in COMMANDS.items() if name != "train"}
-    return {"train": train_options([])[0]} | {
-        name: getattr(importlib.import_module(it.module), it.options) for name, it in others.items()
-    }
+    made = {"train": train_options([])[0], "sweep": sweep_options()}
+    others = {name: it for name, it in COMMANDS.items() if name not in made}
+    return made | {name: getattr(importlib.import_module(it.module), it.options) for name, it in others.items()}
 
 
 def _of_tyro(shell: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +17,7 @@ from saute.core.errors import UserError
 from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 
-__all__ = ["camera_of", "make", "short_name", "spec_of"]
+__all__ = ["camera_of", "make", "pictureless", "short_name", "spec_of"]
 
 Spec = gym.envs.registration.EnvSpec
 TASK = "saute.envs.register:single"
@@ -76,6 +78,8 @@ def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
     own = spec.entry_point == TASK
     if not own and (mode != "train" or engine):
         raise UserError(f"--mode and --engine are options of the five tasks; {spec.id} does not have them")
+    if not own:
+        _draw_without_a_display()
     try:
         with warnings.catch_warnings():
             # Gymnasium warns of an environment without pictures; we report it as an error below.
@@ -83,10 +87,24 @@ def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
             chosen: dict[str, Any] = {"mode": mode, "engine": engine} if own else {}
             env = gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **chosen)
     except Exception as error:
-        raise UserError(f"{spec.id} cannot be made: {error}") from error
+        raise UserError(f"{spec.id} cannot be made: {error}{pictureless()}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise UserError(f"{spec.id} has no pictures: its render_modes {env.metadata.get('render_modes')} lack 'rgb_array'")
     return env
+
+
+def _draw_without_a_display() -> None:
+    """Where there is none, MuJoCo has to be told so before it is imported; our own pictures need no OpenGL."""
+    if sys.platform == "linux" and not os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def pictureless() -> str:
+    """What helps if MuJoCo cannot draw, if it is MuJoCo that should."""
+    if not sys.modules.keys() & {"mujoco", "gymnasium.envs.mujoco"}:
+        return ""
+    used = os.environ.get("MUJOCO_GL", "not set")
+    return f"; MUJOCO_GL is {used}; without a display set MUJOCO_GL=egl, or MUJOCO_GL=osmesa if that is what is installed"
 
 
 def camera_of(env: gym.Env, size: int | None) -> Callable[[], object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -15,6 +14,7 @@ from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.core.files import CheckpointError, read_sealed, write_atomically
 from saute.core.names import nearest
+from saute.core.text import say
 from saute.core.typed import rebuilt
 from saute.runs.checkpoint import config_digest
 from saute.runs.policy import file_of, load_policy
@@ -73,7 +73,7 @@ def export(options: Export) -> None:
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     if has_shield(options.run):
-        print(f"note: the shield of {options.run} is not part of {out}; it acts with saute.load_shield only", file=sys.stderr)
+        say(f"note: the shield of {options.run} is not part of {out}; it acts with saute.load_shield only")
     with writing(out):
         write_atomically(out, written)
     about = policy.about
@@ -108,16 +108,13 @@ def _facts(options: Export, about: Description) -> tuple[dict[str, str], float]:
     certificate = _beside(place_of(options.run) / "certificate.json")
     origin = certificate.get("provenance", {})
     if certificate and (not isinstance(origin, dict) or origin.get("policy") != digest):
-        print(
-            "note: the certificate of this run is of other policies, and is left out; renew it with saute certify",
-            file=sys.stderr,
-        )
+        say("note: the certificate of this run is of other policies, and is left out; renew it with saute certify")
     elif certificate:
         facts["certificate"] = str(certificate.get("statement"))
     return facts | {"written by": f"saute {saute.__version__}"}, discount
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     """A value of a configuration as on the command line: 30, or 30 5 for two constraints."""
     return " ".join(
         f"{one:g}" if isinstance(one, float) else str(one) for one in (value if isinstance(value, list | tuple) else [value])

@@ -39,6 +39,7 @@ COMMANDS = {
     "envs": Command("saute.cli.envs", "Envs", "envs", "tasks that come with the package"),
     "train": Command("saute.cli.train", "Train", "train", "train several seeds of a method into a run folder"),
     "resume": Command("saute.cli.train", "Resume", "resume", "continue a run folder, bit for bit"),
+    "runs": Command("saute.cli.runs", "Runs", "runs", "list run folders: how far they are, what they came to, where they run"),
     "evaluate": Command("saute.cli.evaluate", "Evaluate", "evaluate_runs", "returns, costs and violations of trained policies"),
     "certify": Command(
         "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
@@ -47,6 +48,7 @@ COMMANDS = {
     "reproduce": Command(
         "saute.cli.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),
+    "sweep": Command("saute.cli.sweep", "Sweep", "sweep", "search settings: the best return of those that are safe enough"),
     "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "export": Command("saute.cli.export", "Export", "export", "write a trained policy as one file: ONNX, C or NumPy"),
     "shield": Command("saute.cli.shield", "ShieldRun", "shield", "learn a shield for a run: a backup and when it has to act"),
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for what the user can put right, or 128 and the signal that stopped it."""
     if arguments is not None:
         return _main(list(arguments))
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that are begun from here do not search the current folder first, either
     return obedient(lambda: _main(sys.argv[1:]))
 
 
@@ -71,8 +74,7 @@ def _main(words: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where a terminal has no ≤, it is spelt out
     try:
-        with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
-            _told(words)
+        _told(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
         if not stopped_by():
@@ -147,7 +149,8 @@ def _run(name: str, words: list[str]) -> None:
     else:
         config = (tyro.conf.PositionalRequiredArgs,)
         options = tyro.cli(getattr(module, command.options), args=words, prog=f"saute {name}", config=config)
-    getattr(module, command.function)(options)
+    with contextlib.redirect_stdout(cast(TextIO, _Printed(sys.stdout))):
+        getattr(module, command.function)(options)
 
 
 def _overview() -> str:
@@ -169,6 +172,6 @@ def _overview() -> str:
 
 
 def _complain(error: Exception) -> None:
-    message = "; ".join([shown(str(error)), *getattr(error.__cause__, "__notes__", ())])
+    message = shown("; ".join([str(error), *getattr(error.__cause__, "__notes__", ())]))
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     print("\033[1;31merror:\033[0m" if coloured else "error:", message, file=sys.stderr)

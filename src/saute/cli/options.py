@@ -12,7 +12,7 @@ import types
 import typing
 from typing import Annotated, Any, Literal, Union
 
-__all__ = ["documented", "positional", "readable", "shown_as"]
+__all__ = ["documented", "flat", "positional", "readable", "shown_as"]
 
 METAVARS: dict[Any, str] = {float: "NUMBER", int: "N", str: "NAME", pathlib.Path: "FOLDER"}
 
@@ -29,6 +29,13 @@ def positional() -> Any:
     import tyro
 
     return tyro.conf.Positional
+
+
+def flat() -> Any:
+    """Options of a part that are named without it."""
+    import tyro
+
+    return tyro.conf.arg(name="")
 
 
 def readable(kind: type, defaults: Any = None, hidden: tuple[str, ...] = ()) -> type:
@@ -75,7 +82,7 @@ def _metavar(kind: Any) -> str:
     if origin in (Union, types.UnionType):
         several = [one for one in arguments if typing.get_origin(one) is tuple]
         words = [_metavar(one) for one in arguments if one is not type(None) and one not in several]
-        return f"{words[0]} ..." if several else "|".join(words)
+        return f"{words[0]} ..." if several and words else "|".join(words or map(_metavar, several))
     if origin is tuple:
         return f"{_metavar(arguments[0])} ..."
     return "|".join(map(str, arguments)) if origin is Literal else METAVARS.get(kind, "VALUE")

@@ -8,16 +8,18 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from saute.cli.options import positional, shown_as
+from saute.cli.machines import ALONE, Machines, crew, placed
+from saute.cli.options import flat, positional, shown_as
 from saute.cli.output import writing
 from saute.core.errors import UserError
 from saute.core.files import write_atomically
 from saute.core.names import nearest
 from saute.core.tables import as_json, columns, room
 from saute.paper.durations import duration, expected_seconds
-from saute.paper.figures import ARTIFACTS
+from saute.paper.figures import ARTIFACTS, SAFER
 from saute.paper.page import EPISODES, page, read, table, verdicts
-from saute.paper.reproduce import THEORY, Scale, finished, make, make_theory, needed, seconds_of, train_missing
+from saute.paper.reproduce import THEORY, Scale, complete, make, make_theory, needed, seconds_of, train_missing
+from saute.paper.safer import safer
 from saute.paper.theory import TITLE
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import TrainingError
@@ -47,16 +49,17 @@ class Reproduce:
     """Where the page goes."""
     train: bool = True
     """Whether to train runs that are not finished; without, only rows whose runs are finished are tested."""
-    jobs: Annotated[int, shown_as("N")] = 1
-    """How many runs are trained at once, each in its own process, before anything is tested; one run alone keeps two cores
-    busy."""
+    keep_going: bool = False
+    """With --ray, whether the other runs go on when one fails; by default they stop too."""
     list: bool = False
     """List every figure and table: name, number of runs, time, state and content."""
     json: bool = False
     """Print that list as JSON."""
+    machines: Annotated[Machines, flat()] = ALONE
 
 
 def reproduce(options: Reproduce) -> None:
+    options = dataclasses.replace(options, runs=placed(options.machines, options.runs))
     if options.list or options.json or not options.names:
         found = _entries(options.scale, options.runs, options.out)
         print(as_json(found) if options.json else _listing(found, options))
@@ -64,13 +67,14 @@ def reproduce(options: Reproduce) -> None:
     if options.names == ("page",):
         _write_page(options)
         return
-    for option, number in (("episodes", options.episodes), ("jobs", options.jobs)):
-        if number < 1:
-            raise UserError(f"--{option} {number} must be at least 1")
+    if options.episodes < 1:
+        raise UserError(f"--episodes {options.episodes} must be at least 1")
     names = _chosen(options)
     with _stopping(options.runs):
-        if options.train and options.jobs > 1:
-            train_missing([name for name in names if name != THEORY], options.scale, options.runs, options.jobs)
+        if options.train and options.machines.ray is not None:
+            trainings = [name for name in names if name != THEORY]
+            with crew(options.machines) as workers:
+                train_missing(trainings, options.scale, options.runs, workers, options.keep_going)
         for name in names:
             print(make_theory(options.scale, options.out) if name == THEORY else _made(name, options))
     print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
@@ -91,12 +95,11 @@ def _stopping(runs: pathlib.Path) -> Iterator[None]:
 
 
 def _chosen(options: Reproduce) -> list[str]:
-    every = [*ARTIFACTS, THEORY]
     if options.names == ("all",):
         # Theorem 2 takes minutes to solve, so "all" without training leaves it out.
-        return every if options.train else [*ARTIFACTS]
+        return [*ARTIFACTS, THEORY] if options.train else [*ARTIFACTS]
     try:
-        return [nearest(name, every, "artifact") for name in options.names]
+        return [nearest(name, [*ARTIFACTS, *SAFER, THEORY], "artifact") for name in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
 
@@ -107,6 +110,8 @@ def _made(name: str, options: Reproduce) -> str:
         train_missing([name], options.scale, options.runs)
     if not make(name, options.scale, options.runs, options.out, options.episodes, TEST_SEED):
         return f"{name}: nothing is trained yet"
+    if name in SAFER:
+        return safer(name, options.scale, options.runs, options.out)
     known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
     judged = (f"{verdict.word}: {sentence} ({verdict.reason})" for sentence, verdict in verdicts(name, known))
     return "\n".join([table(ARTIFACTS[name], known[name]), *judged])
@@ -123,11 +128,11 @@ def _write_page(options: Reproduce) -> None:
 def _entries(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> list[dict[str, Any]]:
     """Name, number of runs, seconds of training (None if nobody knows), state and content of every figure and table."""
     found = []
-    for name, artifact in ARTIFACTS.items():
+    for name, artifact in (ARTIFACTS | SAFER).items():
         own = needed([name], scale, runs)
         times = [expected_seconds(need.config) if (took := seconds_of(run)) is None else took for run, need in own.items()]
         known = [time for time in times if time is not None]
-        state = _state(sum(map(finished, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
+        state = _state(sum(map(complete, own)), len(own), len(read(out, scale, name)), len(artifact.rows))
         seconds = sum(known) if len(known) == len(times) else None
         found.append({"name": name, "runs": len(own), "seconds": seconds, "state": state, "content": artifact.title})
     solved = "reproduced" if (out / scale / THEORY / "numbers.json").exists() else "not begun"

@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from saute.cli.options import readable
+from saute.cli.machines import ALONE, Machines, crew, placed
+from saute.cli.options import flat, readable
 from saute.core.errors import UserError
 from saute.core.stopping import parting
 from saute.runs.build import configured
@@ -18,8 +19,10 @@ from saute.runs.checkpoint import CheckpointError
 from saute.runs.config import Config, Experiment, completed
 from saute.runs.folder import TrainingError, begun, discard_start, inherited, read_config, source_of
 from saute.runs.loop import run
-from saute.runs.presets import changed
+from saute.runs.presets import changed, stored_preset
+from saute.runs.shards import train_in_shards
 from saute.runs.source import refuse_modules
+from saute.runs.state import PARTS
 
 __all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train", "train_options"]
 
@@ -44,25 +47,30 @@ class Train(NamedTuple):
 
     experiment: Experiment
     shell: Shell
+    machines: Machines
     changes: dict[str, Any]
     """What differs from the preset, by dotted names."""
 
 
 def train_options(words: list[str]) -> tuple[type, Config]:
     """The options as a class, and the preset: defaults of the settings are those of the preset, so they depend on the words."""
-    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset")}
+    names: dict[str, Any] = {name: _said(words, f"--{name}") for name in ("algo", "method", "preset", "budget-schedule")}
     env = next((word for word in words[:1] if not word.startswith("-")), "pendulum")
-    asked = Experiment(env, **{name: said for name, said in names.items() if said is not None})
     try:
-        usual = completed(dataclasses.replace(asked, budget=1.0))
+        names["preset"], changes = _preset(names["preset"])
+        asked = Experiment(env, **{name.replace("-", "_"): said for name, said in names.items() if said is not None})
+        usual = completed(dataclasses.replace(asked, budget=1.0), changes)
     except ValueError:  # it will be said of the options as a whole
         usual = completed(Experiment("pendulum"))
     kinds = {
-        "experiment": Annotated[readable(Experiment), tyro.conf.arg(name="")],
-        "shell": Annotated[readable(Shell), tyro.conf.arg(name="")],
+        "experiment": Annotated[readable(Experiment), flat()],
+        "shell": Annotated[readable(Shell), flat()],
+        "machines": Annotated[readable(Machines), flat()],
         "settings": readable(type(usual.settings), usual.settings),
         "constraint": readable(type(usual.constraint), usual.constraint, hidden=("limit",)),
     }
+    if usual.schedule is not None:
+        kinds["schedule"] = readable(type(usual.schedule), usual.schedule)
     whole = dataclasses.make_dataclass("Train", kinds.items())
     whole.__doc__ = Train.__doc__
     return whole, usual
@@ -72,9 +80,19 @@ def read_train(words: list[str], prog: str) -> Train:
     """What the words ask for."""
     whole, usual = train_options(words)
     given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
-    changes = _changes("settings", usual.settings, given.settings) | _changes("constraint", usual.constraint, given.constraint)
-    shell = {field.name: getattr(given.shell, field.name) for field in dataclasses.fields(Shell)}
-    return Train(Experiment(**vars(given.experiment)), Shell(**shell), changes)
+    try:
+        preset, stored = _preset(given.experiment.preset)
+    except ValueError as problem:
+        raise UserError(f"--preset: {problem}") from problem
+    parts = [name for name in ("settings", "constraint", "schedule") if hasattr(given, name)]
+    changes = {k: v for name in parts for k, v in _changes(name, getattr(usual, name), getattr(given, name)).items()}
+    experiment = Experiment(**{**vars(given.experiment), "preset": preset})
+    return Train(experiment, Shell(**vars(given.shell)), Machines(**vars(given.machines)), stored | changes)
+
+
+def _preset(said: Any) -> tuple[Any, dict[str, Any]]:
+    """The preset by its name, and what a file changes of it if one is named."""
+    return stored_preset(said) if str(said).endswith(".toml") else (said, {})
 
 
 def _changes(name: str, usual: Any, given: Any) -> dict[str, Any]:
@@ -109,6 +127,7 @@ class Resume:
     """tensorboard, wandb: log there as well."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
+    machines: Annotated[Machines, flat()] = ALONE
 
 
 def train(options: Train) -> None:
@@ -118,16 +137,18 @@ def train(options: Train) -> None:
         raise UserError(str(problem)) from problem
     asked = config.experiment
     name = f"{asked.env.split(':')[-1]}-{asked.method}-{asked.algo}".replace("/", "-")
-    out = options.shell.out or pathlib.Path("runs", name)
+    out = placed(options.machines, options.shell.out or pathlib.Path("runs", name))
     if (begun(out) or (out / "policy.safetensors").exists()) and read_config(out) != config:
         raise UserError(f"{out} holds a run with other settings; choose another --out, or continue it with saute resume {out}")
     if options.shell.init is not None:
+        if options.machines.ray is not None:
+            raise UserError("--init is not for --ray, whose machines may not see that run; leave one of them out")
         try:
             inherited(options.shell.init)  # What cannot be begun with is said before a folder is made.
         except (TrainingError, CheckpointError) as problem:
             raise UserError(str(problem)) from problem
-    _run(config, out, options.shell.log, options.shell.init)
-    print(f"wrote {out}; evaluate it with saute evaluate {out}, draw its training with saute plot curves {out}")
+    _run(config, out, options.shell.log, options.shell.init, options.machines)
+    print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
 
 
 def resume(options: Resume) -> None:
@@ -141,16 +162,29 @@ def resume(options: Resume) -> None:
     epochs = config.epochs if options.epochs is None else options.epochs
     if epochs < 1:
         raise UserError(f"--epochs {epochs} must be at least 1")
-    _run(changed(config, "experiment.epochs", epochs), options.run, options.log)
+    run = placed(options.machines, options.run)
+    _run(changed(config, "experiment.epochs", epochs), run, options.log, machines=options.machines)
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
 
-def _run(config: Config, out: pathlib.Path, logs: tuple[str, ...], init: pathlib.Path | None = None) -> None:
+def _run(
+    config: Config,
+    out: pathlib.Path,
+    logs: tuple[str, ...],
+    init: pathlib.Path | None = None,
+    machines: Machines = ALONE,
+) -> None:
+    if machines.ray is None and (out / PARTS).exists():
+        raise UserError(f"{out} was begun with --ray; continue it with saute resume {out} --ray")
     fresh = not (out / "config.json").exists()
     try:
         with parting(lambda: _parting(out, fresh)):
             out.mkdir(parents=True, exist_ok=True)
-            run(config, out, logs, init)
+            if machines.ray is None:
+                run(config, out, logs, init)
+                return
+            with crew(machines) as workers:
+                train_in_shards(config, out, workers, logs)
     except (TrainingError, CheckpointError, ValueError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:
@@ -163,9 +197,11 @@ def _parting(out: pathlib.Path, fresh: bool) -> str:
     """What can be done with a run that was stopped; a new folder with nothing to go on from goes."""
     if fresh:
         discard_start(out)
+    if (out / PARTS).exists():
+        return f"stopped; what is trained so far is kept, continue with saute resume {out} --ray"
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
-    return f"stopped; continue with saute resume {out}, or test it as it is with saute evaluate {out}"
+    return f"stopped; continue with saute resume {out},\nor test it as it is with saute evaluate {out}"
 
 
 def _tidy(out: pathlib.Path) -> None:

@@ -13,7 +13,7 @@ from saute.core.errors import UserError
 from saute.runs.config import Config
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import OWN, Budget, Elsewhere, in_words, outcomes_of
+from saute.runs.outcomes import OWN, Budget, Elsewhere, flags_of, in_words, outcomes_of
 
 __all__ = ["Trial", "asked_budget", "common_budget", "reported", "trials"]
 
@@ -38,9 +38,7 @@ class Trial(NamedTuple):
     @property
     def violated(self) -> list[np.ndarray] | None:
         """What the budget of every episode said; of several budgets each."""
-        each = [one.violated if one.violated_each is None else one.violated_each for one in self.outcomes]
-        known = [flags for flags in each if flags is not None]
-        return known if len(known) == len(self.outcomes) else None
+        return flags_of(self.outcomes)
 
 
 def trials(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from saute.budget import observe
 from saute.cli import film as films
-from saute.cli.environments import camera_of, make, short_name, spec_of
+from saute.cli.environments import camera_of, make, pictureless, short_name, spec_of
 from saute.cli.film import GIF_FPS, Film
 from saute.cli.options import shown_as
 from saute.cli.output import replacing, writing
@@ -174,7 +174,7 @@ def _picture(camera: Callable[[], object]) -> object:
     try:
         return camera()
     except Exception as error:
-        raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}") from error
+        raise UserError(f"the environment cannot be rendered: {type(error).__name__}: {error}{pictureless()}") from error
 
 
 def _table(episodes: Sequence[Episode], budget: ArrayLike | None) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CostSource", "as_numbers", "check_batch", "check_source", "read", "read_batch"]
+__all__ = ["CostSource", "check_batch", "check_source", "read", "read_batch", "read_function"]
 
 CostSource = str | Sequence[str] | Callable[[Any, Any, Any, Any], Any]
 """An info key (dotted for nested keys), a sequence of keys, or a function (obs, action, next_obs, info) → cost."""
@@ -68,6 +68,32 @@ def read_batch(source: str | Sequence[str], shape: tuple[int, ...], info: Mappin
     return check_batch(cost, source)
 
 
+def read_function(
+    source: Callable[[Any, Any, Any, Any], Any],
+    shape: tuple[int, ...],
+    obs: object,
+    actions: object,
+    next_obs: object,
+    info: Mapping[str, Any],
+) -> np.ndarray:
+    """The costs of all environments of a vector, from a function of whole batches."""
+    given = source(obs, actions, next_obs, info)
+    if isinstance(given, np.ndarray) and any(given is one or np.may_share_memory(given, one) for one in _arrays(info)):
+        refuse_cut(given, source)  # what the function has computed itself, a mask say, may have any type
+    cost = as_numbers(given, source)
+    if cost.shape != shape:
+        raise ValueError(f"the cost function returned shape {cost.shape}, expected {shape}; return a batch of costs")
+    return cost
+
+
+def _arrays(info: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    for value in info.values():
+        if isinstance(value, Mapping):
+            yield from _arrays(value)
+        elif isinstance(value, np.ndarray):
+            yield value
+
+
 def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
     """The same costs, if all are finite and ≥ 0."""
     bad = ~((cost >= 0) & (cost < np.inf))
@@ -77,7 +103,7 @@ def check_batch(cost: np.ndarray, source: CostSource) -> np.ndarray:
     return cost
 
 
-def as_numbers(cost: Any, source: CostSource) -> np.ndarray:
+def as_numbers(cost: object, source: CostSource) -> np.ndarray:
     """Costs as a new array of floats; texts are refused, though NumPy would read numbers from them."""
     try:
         array = np.asarray(cost.tolist() if isinstance(cost, np.ndarray) and cost.dtype == object else cost)
@@ -98,15 +124,22 @@ def _needed_rows(info: Mapping[str, Any], key: str, needed: np.ndarray, shape: t
         raise ValueError(
             f"cost {key!r} has shape {values.shape} for {len(needed)} environments; return one cost per environment"
         )
-    if values.dtype.kind in "biu":
-        raise ValueError(
-            f"costs {key!r} come as {values.dtype}: a vector environment takes the type from the first cost that it meets, and "
-            "would cut 0.9 to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) make the vector"
-        )
+    refuse_cut(values, key)
     rows = as_numbers(values[needed], key)
     if rows.shape != (len(rows), *shape) and rows.size != prod((len(rows), *shape)):
         raise ValueError(f"cost {key!r} has shape {rows.shape[1:]} per environment, expected {shape}; {_per_budget}")
     return rows.reshape(len(rows), *shape)
+
+
+def refuse_cut(values: np.ndarray, source: CostSource) -> None:
+    """Refuse costs of a vector environment in a type that has no place for others."""
+    if values.dtype.kind in "biu" or values.dtype == np.float16:
+        lost = "1e-9" if values.dtype.kind == "f" else "0.9"
+        raise ValueError(
+            f"costs {_name(source)} come as {values.dtype}: a vector environment takes the type from the first cost that it "
+            f"meets, and would cut {lost} to 0. Return float(cost) in the environment, or let saute.HostEnvs(make_env, n) "
+            "make the vector"
+        )
 
 
 def _find(info: Mapping[str, Any], key: str) -> tuple[Any, Any]:
@@ -155,9 +188,14 @@ def _fix(source: CostSource) -> str:
     return "Correct the function" if callable(source) else "Correct the environment, or pass cost=function to compute it"
 
 
+def _keys(info: Mapping[str, Any], above: str = "") -> list[str]:
+    """All keys as one would write them, dotted where they are nested; without a vector's masks."""
+    named = [(f"{above}{name}", part) for name, part in info.items() if not str(name).startswith("_")]
+    return [key for name, part in named for key in (_keys(part, f"{name}.") if isinstance(part, Mapping) else [name])]
+
+
 def _missing(key: str, info: Mapping[str, Any], whose: str) -> str:
-    found = sorted(str(name) for name in info if not str(name).startswith("_"))
     return (
-        f"no cost: info{whose} has no key {key!r} (found {found}). Every step must report its cost, also when it is 0: "
-        "set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
+        f"no cost: info{whose} has no key {key!r} (found {sorted(_keys(info))}). Every step must report its cost, also when it "
+        "is 0: set it in the environment, pass cost='other.key', or cost=function of (obs, action, next_obs, info)"
     )

@@ -11,6 +11,8 @@ EXTRAS = {
     "jax-envs": ("brax", "gymnax"),
     "export": ("onnx",),
     "log": ("tensorboardX", "wandb"),
+    "ray": ("ray",),
+    "sweep": ("optuna",),
     "sb3": ("stable_baselines3",),
     "all": ("tyro", "rich"),
 }

@@ -1,4 +1,4 @@
-"""Files that are read again: only regular ones of a bounded size, sealed so that damage shows, written whole or not at all."""
+"""Files that are read again: written whole or not at all, with a checksum that shows damage, and never larger than expected."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ __all__ = [
 ]
 
 MOST = 2**28
-"""Bytes of the largest text file that is read."""
+"""Text files with more bytes are not read."""
+LONGEST = 2**23
+"""Characters of the longest JSON text; as lists it takes twenty times as much memory."""
 SEAL = "sha256"
 """The entry of a JSON object that has the digest of all other entries."""
 PART = ".part"
-"""How the names of files end that are still being written."""
+"""In the names of files that are still being written."""
 
 
 class CheckpointError(ValueError):
@@ -47,7 +49,7 @@ class CheckpointError(ValueError):
 def opened(path: pathlib.Path) -> Iterator[tuple[BinaryIO, int]]:
     """A regular file, open for reading, and its size; pipes and devices, which may never end, are refused.
 
-    A missing file is a FileNotFoundError, everything else that is wrong a CheckpointError.
+    A missing file raises FileNotFoundError, any other problem CheckpointError.
     """
     try:
         _refuse_odd(path, os.stat(path))  # before it is opened, since to open a device may do something
@@ -67,16 +69,16 @@ def _refuse_odd(path: pathlib.Path, found: os.stat_result) -> None:
         raise CheckpointError(f"{path} is not a regular file, but a folder, pipe or device; restore a copy")
 
 
-def read_json(path: pathlib.Path, most: int = MOST) -> Any:
-    """The content of a JSON file of at most so many bytes."""
-    return parsed(read_text(path, most), path)
+def read_json(path: pathlib.Path) -> Any:
+    """The content of a JSON file."""
+    return parsed(read_text(path), path)
 
 
-def read_text(path: pathlib.Path, most: int = MOST) -> str:
+def read_text(path: pathlib.Path) -> str:
     with opened(path) as (file, size):
-        if size > most:
-            raise CheckpointError(f"{path} has {size} bytes, more than {most}; restore a copy")
-        content = file.read(most)
+        if size > MOST:
+            raise CheckpointError(f"{path} has {size} bytes, more than {MOST}; restore a copy")
+        content = file.read(MOST)
     try:
         return content.decode()
     except UnicodeDecodeError as problem:
@@ -84,7 +86,9 @@ def read_text(path: pathlib.Path, most: int = MOST) -> str:
 
 
 def parsed(text: str, where: object) -> Any:
-    """The value of a JSON text; one that is damaged, or nested without end, is refused."""
+    """The value of a JSON text; one that is damaged, too long, or nested without end, is refused."""
+    if len(text) > LONGEST:
+        raise CheckpointError(f"{where} has {len(text)} characters, more than {LONGEST}; restore a copy")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -92,13 +96,14 @@ def parsed(text: str, where: object) -> Any:
 
 
 def read_sealed(path: pathlib.Path, former: bool = False) -> dict[str, Any]:
-    """The entries of a JSON object that `write_sealed` wrote; those of a former version, without a seal, if they may be."""
+    """The entries of a JSON object that `write_sealed` wrote; without a checksum only if `former` versions are allowed."""
     return unsealed(read_json(path), path, former)
 
 
 def write_sealed(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON object with a seal, so that `read_sealed` notices every later change."""
-    write_atomically(path, (json.dumps(sealed(values), indent=2, ensure_ascii=False) + "\n").encode())
+    """Write a JSON object with a checksum, so that `read_sealed` notices every later change."""
+    text = json.dumps(sealed(values), indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(errors="backslashreplace"))  # names of files may have bytes that are no text
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,8 +111,8 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, SEAL: seal(values)}
 
 
-def unsealed(values: Any, where: object, former: bool = False) -> dict[str, Any]:
-    """The entries without their seal, if it fits; it may be missing only where a former version wrote none."""
+def unsealed(values: object, where: object, former: bool = False) -> dict[str, Any]:
+    """The entries without their checksum, if it is right; it may be missing only in files of `former` versions."""
     if not isinstance(values, dict):
         raise CheckpointError(f"{where} cannot be read (it is not an object with names); restore a copy")
     rest = {name: value for name, value in values.items() if name != SEAL}
@@ -131,18 +136,18 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A new file beside the wanted one; at the end it replaces the wanted one, or the link of that name, in one step."""
-    # A name of its own length, since that of a file may be as long as names can be; the suffix says what to write.
+    """A new file to write into, which at the end replaces the file of this name, or the link, in one step."""
+    # A short name, since that of the file may be as long as names can be; some writers go by the suffix.
     partial = path.parent / f".{secrets.token_hex(8)}{PART}{path.suffix[:16]}"
     if path.is_dir() and not path.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    # Exclusively, so that nothing is followed, and with the permissions that the user gives to new files.
+    # O_EXCL follows no link; the mode is that of new files, less the user's mask.
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield partial
         _sync(partial, os.O_RDWR)
         os.replace(partial, path)
-        with contextlib.suppress(OSError):  # not every system can sync a folder, so that the name lasts through a power cut
+        with contextlib.suppress(OSError):  # keeps the name through a power cut; not every system can do it
             _sync(path.parent, os.O_RDONLY)
     finally:
         with contextlib.suppress(OSError):
@@ -158,7 +163,7 @@ def _sync(path: pathlib.Path, flags: int) -> None:
 
 
 def folder_in(parent: pathlib.Path, name: str) -> pathlib.Path:
-    """A folder in another, made if it is missing; a link is refused, since what is written there would go elsewhere."""
+    """A folder inside another, made if it is missing; a link is refused, since it would lead elsewhere."""
     folder = parent / name
     refuse_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,13 +171,18 @@ def folder_in(parent: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def refuse_link(path: pathlib.Path) -> None:
-    """Refuse to write through a symbolic link."""
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, f"{path} is a symbolic link, and those are not written through; remove it")
+    """Refuse to write through a link; a file of several names is one, too."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+        kind = "symbolic" if stat.S_ISLNK(found.st_mode) else "hard"
+        raise OSError(errno.ELOOP, f"{path} is a {kind} link, and those are not written through; remove it")
 
 
 def sweep(folder: pathlib.Path) -> None:
-    """Remove what processes that were killed left half written."""
+    """Remove half-written files of processes that were killed."""
     for file in folder.glob(f".{'[0-9a-f]' * 16}{PART}*"):
         with contextlib.suppress(OSError):
             file.unlink()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["nearest"]
+__all__ = ["nearest", "similar"]
 
 Name = TypeVar("Name")
 
@@ -17,7 +17,12 @@ def nearest(name: Name, known: Iterable[object], what: str) -> Name:
     if name in known:
         return name
     names = [str(one) for one in known]
-    similar = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"; did you mean {similar[0]!r}?" if similar else "."
+    meant = similar(str(name), names)
+    hint = f"; did you mean {meant!r}?" if meant else "."
     known_names = f" Known: {', '.join(names)}" if len(names) <= 30 else ""
     raise ValueError(f"unknown {what} {name!r}{hint}{known_names}")
+
+
+def similar(name: str, known: Sequence[str]) -> str | None:
+    """The most similar known name, if one is similar."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

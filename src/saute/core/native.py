@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from saute import budget as B
 from saute.core.observation import augmented_space
-from saute.core.options import Options, as_budget, options
+from saute.core.options import BudgetLike, Options, as_budget, options
 from saute.core.protocol import Env, Step
 
 BUDGET = 0x5A07E
@@ -77,7 +78,7 @@ class SauteEnv:
     def action_space(self) -> spaces.Space[Any]:
         return self.env.action_space
 
-    def reset(self, key: PRNGKeyArray, budget: Any = None) -> tuple[Sauted, Float[Array, " obs"]]:
+    def reset(self, key: PRNGKeyArray, budget: npt.ArrayLike | Array | None = None) -> tuple[Sauted, Float[Array, " obs"]]:
         """Begin an episode with a full budget: the given one, else one drawn from the range of the options."""
         state, obs = self.env.reset(key)
         if budget is None:
@@ -122,11 +123,11 @@ def task_reward(step: Step) -> Float[Any, "*batch"]:
 
 def saute(
     env: Env,
-    budget: Any = None,
+    budget: BudgetLike | None = None,
     *,
     discount: float = 1.0,
     unsafe_reward: float | None = None,
-    reference_budget: Any = None,
+    reference_budget: npt.ArrayLike | None = None,
     augment: bool = True,
     shape: bool = True,
     terminate: bool = False,

@@ -1,4 +1,4 @@
-"""How far a long work is: a line that fits the terminal and moves while nothing else does; elsewhere, one line a minute."""
+"""How far a long task is: one line in a terminal, which always fits and keeps moving; in a log file, one line per minute."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 __all__ = ["Forms", "Meter", "clock", "line", "progress", "report", "speed"]
 
 Forms = Sequence[str]
-"""What is to be said, in a wide, a usual and a narrow terminal; the last form is that of all narrower ones."""
+"""The same message for a wide, a usual and a narrow terminal, longest first; the last form serves all narrower ones."""
 WIDEST_BAR, LEAST_BAR = 24, 4
 MINUTE = 60.0
 TICKS = 4
-"""How often a second the line is drawn."""
+"""How many times per second the line is drawn."""
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -27,53 +27,53 @@ def _unknown() -> float | None:
 
 @dataclasses.dataclass
 class Meter:
-    """How far a work is: whoever works tells it, and whoever draws reads it."""
+    """How far a task is: the task writes it here, and the progress line reads it."""
 
     unit: str
     total: int
     doing: str = "compiling"
-    """What is done before the first unit; nothing once they have begun."""
+    """What happens before the first unit; empty once the units have begun."""
     done: int = 0
     parts: Sequence[Forms] = ()
-    """What there is to say of what is done, the most important first."""
+    """Messages about the units that are done, the most important first."""
     share: Callable[[], float | None] = _unknown
-    """How much of the next step is done, if that can be told; else it is guessed from the time of those before."""
+    """Which share of the next step is done; where that is not known, it is estimated from the time of the steps before."""
     start: float = dataclasses.field(default_factory=time.monotonic)
     _first: int = 0
     _last: float = 0.0
     _step: int = 1
 
     def begin(self, done: int = 0, share: Callable[[], float | None] = _unknown, step: int = 1) -> None:
-        """From now on units are done, so many at a step; some may have been done in another process."""
+        """The units begin, `step` of them at a time; `done` of them were done earlier, perhaps in another process."""
         self.start = self._last = time.monotonic()
         self.done = self._first = done
         self.share, self._step, self.doing = share, step, ""
 
     def tell(self, done: int, *parts: Forms) -> None:
-        """So many units are done, and this is to say of them."""
+        """So many units are done now; the parts are messages about them."""
         self.done, self.parts, self._last = done, parts, time.monotonic()
 
     def position(self, now: float) -> float:
-        """Units that are done by now, with the share of those under way."""
+        """Units that are done by now, with the share of those that are running."""
         pace, known = self._pace(), self.share()
         guess = 0.0 if pace is None else (now - self._last) / pace
         ahead = min(0.95 * self._step, guess) if known is None else known * self._step
         return min(float(self.total), self.done + ahead)
 
     def left(self, now: float) -> float | None:
-        """Seconds that the rest will take if it goes on like this; None before there is anything to go by."""
+        """Seconds that the rest will take at the pace so far; None as long as there is no pace."""
         pace, known = self._pace(), self.position(now) - self._first
         if pace is None and not known:
             return None
         return max(0.0, (self.total - self.position(now)) * ((now - self.start) / known if pace is None else pace))
 
     def _pace(self) -> float | None:
-        """Seconds for each of the units that are done."""
+        """Seconds per unit, of those that are done."""
         return (self._last - self.start) / (self.done - self._first) if self.done > self._first else None
 
 
 def clock(seconds: float) -> str:
-    """A time to read at a glance.
+    """A time as people read it.
 
     Example:
         >>> clock(581.2), clock(3723), clock(200_000)
@@ -87,7 +87,7 @@ def clock(seconds: float) -> str:
 
 
 def speed(per_second: float, unit: str = "steps/s") -> str:
-    """A speed with two or three digits that mean something, however slow it is.
+    """A speed with two or three significant digits, however slow it is.
 
     Example:
         >>> speed(43_210), speed(812.3), speed(0.036)
@@ -97,7 +97,7 @@ def speed(per_second: float, unit: str = "steps/s") -> str:
 
 
 def line(meter: Meter, now: float, width: int, plain: bool = False) -> str:
-    """The work in at most so many columns: what it is, a bar, the time, and as much of the rest as fits."""
+    """The progress line in at most `width` columns: what is done, a bar, the time, and as many messages as fit."""
     spinner = "|/-\\"[int(now * TICKS) % 4] if plain else SPINNER[int(now * TICKS) % len(SPINNER)]
     for level in range(3):
         head, *others = [_at(part, level) for part in (_head(meter), _time(meter, now), *meter.parts)]
@@ -111,16 +111,13 @@ def line(meter: Meter, now: float, width: int, plain: bool = False) -> str:
 
 
 def report(meter: Meter, now: float) -> str:
-    """The work in one line of a log."""
+    """The progress as one line of a log."""
     return ", ".join(filter(None, [_at(part, 0) for part in (_head(meter), _time(meter, now), *meter.parts)]))
 
 
 @contextlib.contextmanager
 def progress(meter: Meter, stays: bool = False) -> Iterator[Meter]:
-    """Show the work on the terminal as long as it is under way; where there is none, in a line of the log a minute.
-
-    The last line stays on the terminal if it is asked to.
-    """
+    """Show the progress inside: on a terminal, where the last line stays if `stays` is true; else in a log, once per minute."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

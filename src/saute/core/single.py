@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
+import warnings
+from types import FrameType
 from typing import Any, cast
 
 import gymnasium as gym
@@ -12,11 +15,13 @@ import numpy.typing as npt
 from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from saute.budget import observe, safe, spend
 from saute.budget import shape as shaped
 from saute.core.cost import CostSource, check_source, read
 from saute.core.gauge import paint
+from saute.core.names import similar
 from saute.core.observation import augmented_space, augmenter, kept
 from saute.core.options import BudgetLike, as_budget, options
 
@@ -112,6 +117,8 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
         """Begin an episode with its full budget; `options={"budget": d}` chooses the budget of this episode."""
         chosen = self.options
         budget, options = take_budget(options, self._budget_shape)
+        if self._unknown == BEFORE_RESET:
+            _warn_of_time_limit()
         self._unknown = "the last reset failed"  # until it has not
         obs, info = self.env.reset(seed=seed, options=options)
         if chosen.random and (seed is not None or self._rng is None):
@@ -186,10 +193,29 @@ class SauteWrapper(gym.Wrapper[Any, ActType, ObsType, ActType], RecordConstructo
 
 def take_budget(options: dict[str, Any] | None, shape: tuple[int, ...]) -> tuple[Any, dict[str, Any] | None]:
     """The checked budget in `options`, if there is one, and the options that are for the wrapped environment."""
-    if not options or "budget" not in options:
+    if not options:
+        return None, options
+    for key in options:
+        if isinstance(key, str) and key != "budget" and similar(key, ["budget"]):
+            warnings.warn(f'reset has no option {key!r} for a budget; did you mean options={{"budget": …}}?', stacklevel=3)
+    if "budget" not in options:
         return None, options
     rest = {key: value for key, value in options.items() if key != "budget"}
     return as_budget(options["budget"], shape, 'options["budget"]'), rest or None
+
+
+def _warn_of_time_limit() -> None:
+    """Warn if a `TimeLimit` around the wrapper calls its reset; only the calls themselves know what stands around."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and isinstance(caller := frame.f_locals.get("self"), gym.Wrapper):
+        if isinstance(caller, TimeLimit):
+            text = (
+                "a TimeLimit outside SauteWrapper ends episodes unseen: their last info has no episode_cost, no "
+                "episode_task_return and no episode_violated; put the limit inside, SauteWrapper(TimeLimit(env, "
+                "max_episode_steps=…), …), or leave max_episode_steps out where an id is registered"
+            )
+            return warnings.warn(text, stacklevel=4)
+        frame = frame.f_back
 
 
 def refuse_twice(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:

@@ -11,7 +11,15 @@ from gymnasium.utils import RecordConstructorArgs
 
 from saute.core.cost import read
 
-__all__ = ["from_six_tuple", "to_six_tuple"]
+__all__ = ["five_of", "from_six_tuple", "to_six_tuple"]
+
+
+def five_of(result: Any) -> Any:
+    """What a step returned as five values: of six, the cost, which is the third, goes to `info`."""
+    if len(result) != 6:
+        return result
+    obs, reward, cost, terminated, truncated, info = result
+    return obs, reward, terminated, truncated, {**info, "cost": cost}
 
 
 class FromSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -25,8 +33,7 @@ class FromSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstr
         result = self.env.step(action)
         if len(result) != 6:
             raise ValueError(f"step returned {len(result)} values instead of 6; this environment needs no from_six_tuple")
-        obs, reward, cost, terminated, truncated, info = result
-        return obs, reward, terminated, truncated, {**info, "cost": cost}
+        return five_of(result)
 
 
 class ToSixTuple(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):

@@ -1,6 +1,6 @@
-"""How a command ends when it is told to from outside, by Ctrl-C, SIGTERM or SIGHUP: what is being saved is saved, then it goes.
+"""How a command ends on Ctrl-C, SIGTERM or SIGHUP: it finishes what it is saving, then the process exits.
 
-The process leaves without Python's own teardown, which would take from XLA's compiling threads what they still use.
+It exits without Python's own teardown, which would free memory that XLA's compiling threads still use.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
+from saute.core.text import shown
+
+__all__ = ["SIGNALS", "guarded", "last_words", "leave", "obedient", "parting", "send", "stopped_by", "whole"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 PATIENCE = 10.0
-"""Seconds that a computation which cannot be interrupted has; epochs that are longer are saved one by one anyway."""
+"""Seconds that a computation which cannot be interrupted is waited for; each epoch is saved, so no more than one is lost."""
 AGAIN = 0.25
-"""Seconds after which a signal is repeated that nobody has obeyed yet."""
+"""Seconds after which a signal is sent again, if it had no effect yet."""
 CURSOR = "\x1b[?25h"
 """Shows the cursor that a progress bar has hidden."""
 
 
 class _Told:
-    """What the process has been told, and what it still has to do."""
+    """The signal that the process was sent, and what still has to happen before it exits."""
 
     signal = 0
     held = 0
     body: CodeType | None = None
-    """The function outside of which nothing needs to be stopped any more."""
+    """The function that is to be stopped; after it there is nothing left to stop."""
     words: list[Callable[[], str]] = []
 
 
@@ -45,7 +47,7 @@ def stopped_by() -> int:
 
 @contextlib.contextmanager
 def whole() -> Iterator[None]:
-    """What is written inside is written to its end: a signal is obeyed after it."""
+    """What is written inside is written whole: a signal has to wait until its end."""
     _Told.held += 1
     try:
         yield
@@ -57,12 +59,12 @@ def whole() -> Iterator[None]:
 
 @contextlib.contextmanager
 def parting(words: Callable[[], str]) -> Iterator[None]:
-    """What to say if the process is stopped inside."""
+    """What to print if the process is stopped inside."""
     _Told.words.append(words)
     try:
         yield
     except KeyboardInterrupt:
-        raise  # they are still to be said
+        raise  # the words are still to be printed
     except BaseException:
         _Told.words.remove(words)
         raise
@@ -71,13 +73,13 @@ def parting(words: Callable[[], str]) -> Iterator[None]:
 
 
 def last_words() -> str:
-    """What there is to say at the end, once."""
-    return _Told.words.pop()() if _Told.words else "stopped"
+    """What to print at the end, once."""
+    return shown(_Told.words.pop()()) if _Told.words else "stopped"
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Signals stop what is inside; if it does not listen, the process leaves after a while."""
+    """Signals stop what is inside; if it does not react, the process exits after a while."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,7 +103,7 @@ def guarded() -> Iterator[None]:
 
 
 def obedient(function: Callable[[], int]) -> int:
-    """What the function gives, or the end of the process if it was stopped, whatever the signal became on its way."""
+    """What the function returns; if a signal stopped it, the process exits, whatever exception the signal became on its way."""
     with guarded():
         _Told.body = function.__code__
         try:
@@ -113,7 +115,7 @@ def obedient(function: Callable[[], int]) -> int:
 
 
 def leave() -> None:
-    """End the process at once, with the last words, the terminal as it was, and the exit code of its signal."""
+    """Exit at once: print the last words, show the cursor again, and use the exit code of the signal."""
     _Told.held += 1  # no signal comes between
     try:
         words = last_words()
@@ -124,7 +126,7 @@ def leave() -> None:
 
 
 def send(number: int) -> None:
-    """The signal to the main thread, which it wakes where the system can."""
+    """Send the signal to the main thread, and wake it where the system can do that."""
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, number)
     else:
@@ -138,7 +140,7 @@ def _obey(number: int, frame: FrameType | None) -> None:
 
 
 def _can_be_raised(frame: FrameType | None) -> bool:
-    """Whether somebody waits for it, and no module is being imported, which would stay half made and fail in another way."""
+    """Whether an interrupt may be raised here: the function to be stopped is running, and no module is half imported."""
     body, found = _Told.body, _Told.body is None
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -149,9 +151,9 @@ def _can_be_raised(frame: FrameType | None) -> bool:
 
 
 def _without_interrupts(complain: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Nothing is said of an interrupt that came where it cannot be raised, such as in a garbage collection: it comes again."""
+    """Python prints interrupts that it cannot raise, as in a garbage collection; ours come again, so they are not printed."""
 
-    def quietly(problem: Any) -> None:
+    def quietly(problem: sys.UnraisableHookArgs) -> None:
         if not (stopped_by() and isinstance(problem.exc_value, KeyboardInterrupt)):
             complain(problem)
 
@@ -159,7 +161,7 @@ def _without_interrupts(complain: Callable[[Any], object]) -> Callable[[Any], ob
 
 
 def _insist(ours: socket.socket) -> None:
-    """Repeat the signal, which libraries may swallow, and leave if nobody listens."""
+    """Send the signal again, since libraries may swallow it, and exit if nothing reacts."""
     while (told := ours.recv(1)) and told[0] not in SIGNALS:
         pass
     if told:

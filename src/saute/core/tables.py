@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from saute.core.text import shown
+from saute.core.text import one_line
 
 __all__ = ["as_json", "columns", "markdown", "room"]
 
@@ -30,7 +30,7 @@ def columns(rows: Sequence[Row], right: Sequence[int] = (), width: int | None = 
         task      cost
         pendulum     7
     """
-    rows = [[shown(cell) for cell in row] for row in rows]
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     if width is None or sum(widths) + 2 * len(widths) - 2 <= width or len(widths) < 3:
         return "\n".join(_line(row, widths, right) for row in rows)

@@ -1,9 +1,10 @@
-"""Plain values, as JSON has them, in the types that dataclasses and named tuples say; whatever does not fit is refused."""
+"""JSON values turned into dataclasses and named tuples by their type annotations; a value of another type is refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,15 @@ from typing import Any, Literal, Union
 __all__ = ["rebuilt"]
 
 LARGEST = 2**31
-"""Whole numbers are below this; larger ones are damage."""
+"""Whole numbers are below this; a larger one is taken for damage."""
+LONGEST = 1000
+"""Characters of a name."""
 
 
-def rebuilt(kind: Any, value: Any, name: str = "the file") -> Any:
-    """The value in a type: numbers, texts, tuples, and dataclasses or named tuples from mappings of all their fields.
+def rebuilt(kind: Any, value: object, name: str = "the file") -> Any:
+    """The value as a number, text, tuple, or as a dataclass or named tuple, from a mapping with an entry for each field.
 
-    Those of a named tuple that have a default may be missing.
+    Fields of a named tuple that have a default may be missing.
 
     Example:
         >>> rebuilt(tuple[float, ...], [1, 2.5])
@@ -35,33 +38,33 @@ def rebuilt(kind: Any, value: Any, name: str = "the file") -> Any:
         return _with_fields(kind, value, name)
     if value in parts if origin is Literal else _is(kind, value):
         return value
-    raise ValueError(f"{name} is {value!r}, expected {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"{name} is {reprlib.repr(value)}, expected {getattr(kind, '__name__', kind)}")
 
 
-def _is(kind: Any, value: Any) -> bool:
-    """Whether a value is of a plain type; a whole number serves as a float, a flag does not serve as a number."""
+def _is(kind: object, value: Any) -> bool:
+    """Whether a value is of a plain type; an int is also a float, but a bool is not a number."""
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is int:
         return type(value) is int and abs(value) < LARGEST
     if kind is str:
-        return isinstance(value, str) and value.isprintable()
+        return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST
     return type(value) is kind
 
 
-def _one_of(kinds: Sequence[Any], value: Any, name: str) -> Any:
+def _one_of(kinds: Sequence[Any], value: object, name: str) -> Any:
     for kind in kinds:
         try:
             return rebuilt(kind, value, name)
         except ValueError:
             continue
     expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    raise ValueError(f"{name} is {value!r}, expected {expected}")
+    raise ValueError(f"{name} is {reprlib.repr(value)}, expected {expected}")
 
 
-def _with_fields(kind: Any, value: Any, name: str) -> Any:
+def _with_fields(kind: Any, value: object, name: str) -> Any:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is {value!r}, expected the entries of {kind.__name__}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}, expected the entries of {kind.__name__}")
     hints = typing.get_type_hints(kind)
     fields = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(kind._fields)
     missing = set(fields) - value.keys() - getattr(kind, "_field_defaults", {}).keys()

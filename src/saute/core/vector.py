@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from saute import budget as B
-from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read_batch
+from saute.core.cost import CostSource, check_batch, check_source, read_batch, read_function
 from saute.core.culprit import name_culprit
 from saute.core.gauge import paint
 from saute.core.masks import along, masked
@@ -21,7 +21,7 @@ from saute.core.single import BEFORE_RESET, refuse_twice, take_budget
 
 __all__ = ["SauteVectorWrapper"]
 
-Batch = np.ndarray | dict[str, Any] | tuple[Any, ...]
+Observations = np.ndarray | dict[str, Any] | tuple[Any, ...]
 """Observations of all environments: an array, or a Dict or Tuple of them, as the space says."""
 
 
@@ -168,7 +168,7 @@ class SauteVectorWrapper(VectorWrapper):
             raise gym.error.ResetNeeded(f"{reason}, so the budgets are not known; call envs.reset()")
 
     def _read_cost(
-        self, actions: object, obs: Batch, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray
+        self, actions: object, obs: Observations, info: dict[str, Any], ended: np.ndarray, restarted: np.ndarray
     ) -> np.ndarray:
         """The costs (env, constraint) of this step; 0 where an episode only restarted, since no step was made there."""
         n, m = self._remaining.shape
@@ -177,11 +177,7 @@ class SauteVectorWrapper(VectorWrapper):
             next_obs, seen = obs, info
             if same_step and ended.any():
                 next_obs, seen = _with_final(obs, info["final_obs"], ended), _with_final_info(info, ended)
-            cost = as_numbers(self._source(self._obs, actions, next_obs, seen), self._source)
-            if cost.shape != (n, *shape):
-                raise ValueError(
-                    f"the cost function returned shape {cost.shape}, expected {(n, *shape)}; return a batch of costs"
-                )
+            cost = read_function(self._source, (n, *shape), self._obs, actions, next_obs, seen)
             return check_batch(np.where(restarted[:, None], 0.0, cost.reshape(n, m)), self._source)
         cost = read_batch(self._source, shape, info, ~(ended if same_step else restarted))
         if same_step:
@@ -206,7 +202,7 @@ class SauteVectorWrapper(VectorWrapper):
         self._begin(ended)
         info["remaining"] = self._report(self._remaining)
 
-    def _augment_final(self, final_obs: Batch, ended: np.ndarray) -> Any:
+    def _augment_final(self, final_obs: Observations, ended: np.ndarray) -> Any:
         z = B.observe(self._remaining, self.options.reference)
         if not (isinstance(final_obs, np.ndarray) and final_obs.dtype == object):
             return self._augment(final_obs, z)
@@ -237,7 +233,7 @@ class SauteVectorWrapper(VectorWrapper):
     def _uniforms(self, mask: np.ndarray) -> np.ndarray:
         return np.stack([self._rngs[env].random(self.options.constraints) for env in np.flatnonzero(mask)])
 
-    def _observe(self, obs: Batch) -> Any:
+    def _observe(self, obs: Observations) -> Any:
         return self._augment(obs, B.observe(self._remaining, self.options.reference)) if self.options.augment else obs
 
     def _report(self, values: np.ndarray) -> np.ndarray:
@@ -245,18 +241,18 @@ class SauteVectorWrapper(VectorWrapper):
         return values.copy() if self.options.several else values[:, 0].copy()
 
 
-def _with_final(obs: Batch, final_obs: Batch, ended: np.ndarray) -> Any:
+def _with_final(obs: Observations, final_obs: Observations, ended: np.ndarray) -> Any:
     """The observations after the step; for the environments that ended they are in `final_obs`."""
     return _replace(obs, ended, [_row(final_obs, env) for env in np.flatnonzero(ended)])
 
 
-def _row(batch: Batch, env: int | np.integer) -> Any:
+def _row(batch: Observations, env: int | np.integer) -> Any:
     if isinstance(batch, dict):
         return {key: _row(value, env) for key, value in batch.items()}
     return tuple(_row(value, env) for value in batch) if isinstance(batch, tuple) else batch[env]
 
 
-def _replace(batch: Batch, ended: np.ndarray, rows: list[Any]) -> Any:
+def _replace(batch: Observations, ended: np.ndarray, rows: list[Any]) -> Any:
     """A copy of a batch, which may be nested, with new rows for the environments that ended."""
     if isinstance(batch, dict):
         return {key: _replace(value, ended, [row[key] for row in rows]) for key, value in batch.items()}

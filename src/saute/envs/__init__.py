@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from saute.core.names import nearest
 
@@ -51,27 +51,27 @@ def is_native(name: str) -> bool:
     return name in TASKS and "jax" in TASKS[name].engines
 
 
-def pendulum(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
+def pendulum(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
     """Safe pendulum swing-up, JAX-native; parameters are the fields of `saute.envs.safe_pendulum.Pendulum`."""
     return _native("pendulum", mode, parameters)
 
 
-def double_pendulum(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
+def double_pendulum(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
     """Safe double pendulum, JAX-native; parameters are the fields of `DoublePendulum`."""
     return _native("double_pendulum", mode, parameters)
 
 
-def reacher(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
+def reacher(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
     """Safe reacher, JAX-native; parameters are the fields of `Reacher`."""
     return _native("reacher", mode, parameters)
 
 
-def point(mode: str = "train", **parameters: Any) -> saute.envs.task.TaskEnv:
+def point(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
     """Static goal for the Point, JAX-native; parameters are the fields of `PointGoal`."""
     return _native("point", mode, parameters)
 
 
-def make_task(name: str, mode: str = "train", **parameters: Any) -> saute.envs.task.Task:
+def make_task(name: str, mode: str = "train", **parameters: object) -> saute.envs.task.Task:
     """A task by name, with the given fields changed."""
     module, kind, _ = TASKS[nearest(name, TASKS, "task")]
     nearest(mode, ("train", "test"), "mode")
@@ -85,7 +85,7 @@ def make_task(name: str, mode: str = "train", **parameters: Any) -> saute.envs.t
     return task(mode=mode, **parameters)
 
 
-def _native(name: str, mode: str, parameters: dict[str, Any]) -> saute.envs.task.TaskEnv:
+def _native(name: str, mode: str, parameters: dict[str, object]) -> saute.envs.task.TaskEnv:
     task = make_task(name, mode, **parameters)
     from saute.envs.task import TaskEnv
 

@@ -15,6 +15,30 @@ __all__ = ["CarGoal"]
 HEIGHT = 0.1
 """Height of the body's centre at the start, where wheels and ball just touch the plane, up to rounding."""
 
+ROBOT = f"""\
+<body name="robot" pos="0 0 {HEIGHT}">
+  <freejoint name="robot"/>
+  <site name="robot" size=".01"/>
+  <geom name="body" class="shell" size=".1 .1 .05"/>
+  <geom name="back bumper" class="shell" size=".1 .01 .05" pos="0 .15 0"/>
+  <geom name="back connector" class="shell" size=".01 .025 .03" pos="0 .125 0"/>
+  <geom name="front bumper" class="shell" size=".05 .01 .05" pos="0 -.165 0"/>
+  <geom name="front connector" class="shell" size=".05 .03 .01" pos="0 -.13 .04"/>
+  <body name="left" pos="-.1 .1 -.05">
+    <joint name="left" type="hinge" axis="1 0 0"/>
+    <geom name="left" class="wheel" fromto="-.005 0 0 -.055 0 0"/>
+  </body>
+  <body name="right" pos=".1 .1 -.05">
+    <joint name="right" type="hinge" axis="1 0 0"/>
+    <geom name="right" class="wheel" fromto=".005 0 0 .055 0 0"/>
+  </body>
+  <body name="rear" pos="0 -.1 -.05">
+    <joint name="rear" type="ball"/>
+    <geom name="rear" type="sphere" size=".05" rgba=".2 .2 .2 1"/>
+  </body>
+</body>"""
+"""The box, its two wheels and its ball, in MuJoCo's format."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CarGoal(Goal):
@@ -65,27 +89,7 @@ class CarGoal(Goal):
   </default>
   <worldbody>
     {self.scenery()}
-    <body name="robot" pos="0 0 {HEIGHT}">
-      <freejoint name="robot"/>
-      <site name="robot" size=".01"/>
-      <geom name="body" class="shell" size=".1 .1 .05"/>
-      <geom name="back bumper" class="shell" size=".1 .01 .05" pos="0 .15 0"/>
-      <geom name="back connector" class="shell" size=".01 .025 .03" pos="0 .125 0"/>
-      <geom name="front bumper" class="shell" size=".05 .01 .05" pos="0 -.165 0"/>
-      <geom name="front connector" class="shell" size=".05 .03 .01" pos="0 -.13 .04"/>
-      <body name="left" pos="-.1 .1 -.05">
-        <joint name="left" type="hinge" axis="1 0 0"/>
-        <geom name="left" class="wheel" fromto="-.005 0 0 -.055 0 0"/>
-      </body>
-      <body name="right" pos=".1 .1 -.05">
-        <joint name="right" type="hinge" axis="1 0 0"/>
-        <geom name="right" class="wheel" fromto=".005 0 0 .055 0 0"/>
-      </body>
-      <body name="rear" pos="0 -.1 -.05">
-        <joint name="rear" type="ball"/>
-        <geom name="rear" type="sphere" size=".05" rgba=".2 .2 .2 1"/>
-      </body>
-    </body>
+    {ROBOT}
   </worldbody>
   <actuator>
     <motor name="left" joint="left"/>

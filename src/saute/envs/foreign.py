@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from numpy.typing import ArrayLike
 
 from saute.core.cost import CostSource, check_source
 from saute.core.protocol import Step
@@ -101,7 +102,7 @@ def adapted(
     return ForeignEnv(name, begin, advance, view, read, int(horizon), seen, action_space, paid.shape)
 
 
-def pick(tree: Any, key: str, missing: str) -> Any:
+def pick(tree: object, key: str, missing: str) -> Any:
     """The entry of nested mappings at a dotted key; `missing` is the error, which is told what there is."""
     if isinstance(tree, Mapping) and key in tree:
         return tree[key]
@@ -144,14 +145,14 @@ def _one(info: Mapping[str, Any], key: str) -> Array:
     return cost.reshape(())
 
 
-def _asarray(cost: Any, source: CostSource) -> Array:
+def _asarray(cost: ArrayLike, source: CostSource) -> Array:
     try:
         return jnp.asarray(cost, _float())
     except (TypeError, ValueError):
         raise ValueError(f"cost={source!r} gives {cost!r}, which is no array of numbers; name one of its parts") from None
 
 
-def _names(tree: Mapping[str, Any], above: str = "") -> list[str]:
+def _names(tree: object, above: str = "") -> list[str]:
     """The dotted keys of nested mappings."""
     names = []
     for key, value in tree.items() if isinstance(tree, Mapping) else ():
@@ -179,7 +180,7 @@ def _like(before: PyTree, after: PyTree) -> PyTree:
     return jax.tree.map(lambda old, new: jnp.asarray(new).astype(old.dtype), before, after)
 
 
-def _strong(leaf: Any) -> Array:
+def _strong(leaf: ArrayLike) -> Array:
     array = jnp.asarray(leaf)
     return array.astype(array.dtype)
 

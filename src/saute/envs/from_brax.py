@@ -44,11 +44,11 @@ def from_brax(env: Any, *, cost: CostSource = "cost", horizon: int | None = None
     return adapted(name, begin, advance, cost, limit, action_space, lambda seen: seen if obs is None else _entry(seen, obs))
 
 
-def _entry(seen: Any, key: str) -> Any:
+def _entry(seen: object, key: str) -> Any:
     return pick(seen, key, "no observation {key!r}; this environment's are: {known}")
 
 
-def _check_bare(env: Any) -> None:
+def _check_bare(env: object) -> None:
     for method in ("reset", "step", "action_size"):
         if not hasattr(env, method):
             raise TypeError(f"{env!r} is no environment of Brax or Playground: it has no {method}; see brax.envs.base.Env")

@@ -8,21 +8,22 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from saute.core.cost import CostSource, as_numbers, check_batch, check_source, read, read_batch
+from saute.core.cost import CostSource, check_batch, check_source, read, read_batch, read_function
 from saute.core.culprit import name_culprit
+from saute.core.limits import limit_of
 from saute.core.native import Sauted
 from saute.core.observation import kept
 from saute.core.options import Options
 from saute.core.protocol import Step
+from saute.core.six_tuple import five_of
 from saute.envs.flatten import flat
 from saute.envs.workers import WorkerEnvs
 
 __all__ = ["HostEnvs", "Priced", "vector_of"]
 
-LIMITS = ("_max_episode_steps", "horizon")
-"""Where Gymnasium's TimeLimit, and environments with a limit of their own, keep it."""
 CARRIED = ("remaining", "task_reward", "violated")
 """What a sautéed environment tells in its info besides the cost."""
 
@@ -49,12 +50,7 @@ class Priced(gym.Wrapper):
         return obs, {"remaining": _float(info["remaining"])} if self.sauted else {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        result: Any = self.env.step(action)
-        if len(result) == 6:
-            obs, reward, cost, terminated, truncated, info = result
-            info = {**info, "cost": cost}
-        else:
-            obs, reward, terminated, truncated, info = result
+        obs, reward, terminated, truncated, info = five_of(self.env.step(action))
         told = {self.key: read(self.source, self.shape, self._obs, action, obs, info)}
         if self.sauted:
             told |= {name: _float(info[name]) for name in CARRIED}
@@ -136,14 +132,19 @@ class HostEnvs:
         self._remaining: np.ndarray = np.zeros((self.num_envs, *shape))
         self._obs: Any = None
 
-    def reset(self, seed: int | list[int] | None = None) -> np.ndarray:
-        """First observations of fresh episodes in all environments, seeded by one number, or by one each."""
-        obs, info = self._asked(lambda: self.envs.reset(seed=cast(Any, seed)))
+    def reset(self, seed: int | list[int] | None = None, budgets: np.ndarray | None = None) -> np.ndarray:
+        """First observations of fresh episodes in all environments, seeded by one number, or by one each.
+
+        If budgets are given, one for each environment, episodes of sautéed environments begin with these.
+        """
+        options = None if budgets is None else {"budget": budgets}
+        obs, info = self._asked(lambda: self.envs.reset(seed=cast(Any, seed), options=options))
         return self._begun(obs, info, self._everyone)
 
-    def restart(self, ended: np.ndarray) -> np.ndarray:
+    def restart(self, ended: np.ndarray, budgets: np.ndarray | None = None) -> np.ndarray:
         """Observations after fresh episodes have begun in the environments that ended."""
-        obs, info = self._asked(lambda: self.envs.reset(options={"reset_mask": ended}))
+        options = {"reset_mask": ended} | ({} if budgets is None else {"budget": budgets})
+        obs, info = self._asked(lambda: self.envs.reset(options=options))
         return self._begun(obs, info, ended)
 
     def step(self, actions: np.ndarray) -> Step:
@@ -166,6 +167,11 @@ class HostEnvs:
         return Sauted(None, self._remaining.copy(), np.zeros_like(self._remaining), zeros, zeros > 0)
 
     @property
+    def sauted_together(self) -> bool:
+        """Whether they are sautéed as one vector, which can be told the budgets that episodes begin with."""
+        return getattr(self.envs, "options", None) is not None
+
+    @property
     def budget(self) -> float | None:
         """The task's own budget, if it has one."""
         return getattr(getattr(self.envs.unwrapped, "env", None), "budget", None)
@@ -181,10 +187,7 @@ class HostEnvs:
     def _cost(self, actions: np.ndarray, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         if not callable(self._source):
             return read_batch(self._source, self.cost_shape, info, self._everyone)
-        cost = as_numbers(self._source(self._obs, actions, obs, info), self._source)
-        if cost.shape != (self.num_envs, *self.cost_shape):
-            expected = (self.num_envs, *self.cost_shape)
-            raise ValueError(f"the cost function returned shape {cost.shape}, expected {expected}; return a batch of costs")
+        cost = read_function(self._source, (self.num_envs, *self.cost_shape), self._obs, actions, obs, info)
         return check_batch(cost, self._source)
 
     def _begun(self, obs: Any, info: Mapping[str, Any], fresh: np.ndarray) -> np.ndarray:
@@ -216,14 +219,10 @@ def _horizon(envs: VectorEnv) -> int | None:
     bare = envs.unwrapped
     if hasattr(bare, "env"):
         return getattr(bare.env, "horizon", None)
-    each: Sequence[gym.Env] = getattr(bare, "envs", ())
-    specs = [envs.spec, *(env.spec for env in each)]
-    limits = [spec.max_episode_steps for spec in specs if spec is not None]
-    limits += [env.get_wrapper_attr(name) for env in each for name in LIMITS if env.has_wrapper_attr(name)]
-    limits += [getattr(getattr(env.unwrapped, "env", None), "horizon", None) for env in each]
-    return min((int(limit) for limit in limits if limit), default=None)
+    limits = [None if envs.spec is None else envs.spec.max_episode_steps, *map(limit_of, getattr(bare, "envs", ()))]
+    return min((limit for limit in limits if limit), default=None)
 
 
-def _float(value: Any) -> Any:
+def _float(value: npt.ArrayLike) -> Any:
     """A float, or an array of them, for an entry of the info, whose type Gymnasium takes from the first environment."""
     return np.asarray(value, np.float64)[()]

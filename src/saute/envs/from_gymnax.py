@@ -50,7 +50,7 @@ def from_gymnax(env: Any, params: Any = None, *, cost: CostSource = "cost", hori
     return adapted(str(getattr(env, "name", type(env).__name__)), begin, advance, cost, horizon, _actions(space))
 
 
-def _check_bare(env: Any) -> None:
+def _check_bare(env: object) -> None:
     for method in ("reset_env", "step_env", "action_space"):
         if not hasattr(env, method):
             raise TypeError(f"{env!r} is no environment of gymnax: it has no {method}; pass *gymnax.make(…)")

@@ -19,7 +19,7 @@ from saute.envs.shown import Shown, checked_actions, host_spaces, options_of, ph
 
 __all__ = ["GymEnv", "GymVectorEnv"]
 
-Batch = JaxBatch | TaskBatch
+AnyBatch = JaxBatch | TaskBatch
 State = Any
 """`Keyed` of a `JaxBatch`, `Clocked` of a `TaskBatch`."""
 
@@ -27,8 +27,8 @@ State = Any
 class GymEnv(Shown):
     """A JAX-native `Env`, or a batch of a task, as one `gymnasium.Env` with `info["cost"]`, in float64."""
 
-    def __init__(self, env: Env | Batch, render_mode: str | None = None):
-        self._batch: Any = env if isinstance(env, Batch) else JaxBatch(env)
+    def __init__(self, env: Env | AnyBatch, render_mode: str | None = None):
+        self._batch: Any = env if isinstance(env, AnyBatch) else JaxBatch(env)
         Shown.__init__(self, self._batch.env, render_mode)
         self._state: State | None = None
         self._obs = np.zeros(0)
@@ -75,14 +75,14 @@ class GymVectorEnv(gym.vector.VectorEnv):
 
     def __init__(
         self,
-        env: Env | Batch,
+        env: Env | AnyBatch,
         num_envs: int,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ):
         if not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number ≥ 1")
-        self._batch: Any = env if isinstance(env, Batch) else JaxBatch(env)
+        self._batch: Any = env if isinstance(env, AnyBatch) else JaxBatch(env)
         self.env: Any = self._batch.env
         self.options = options_of(self.env)
         """How the environments were sautéed, or None if they were not."""

@@ -79,8 +79,8 @@ class WorkerEnvs(VectorEnv):
         methods = multiprocessing.get_all_start_methods()
         # A process that is forked from one with JAX's threads may hang.
         context = "forkserver" if "forkserver" in methods else "spawn"
+        one = make()  # before all others, so that one that cannot be made says so here
         self.parts = AsyncVectorEnv(parts, autoreset_mode=AutoresetMode.DISABLED, context=context)
-        one = make()
         self.metadata = {**one.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.spec, self.num_envs, self.workers = one.spec, num_envs, workers
         self.single_observation_space, self.single_action_space = one.observation_space, one.action_space
@@ -89,7 +89,9 @@ class WorkerEnvs(VectorEnv):
         self.envs = (one,)
         """An environment like those of the workers, to be asked for what does not change."""
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         asked = dict(options or {})
         mask = asked.pop("reset_mask", None)
         if mask is not None:
@@ -116,7 +118,7 @@ class WorkerEnvs(VectorEnv):
     def np_random(self) -> Any:
         return self.get_attr("np_random")
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self.envs[0].close()
         self.parts.close(terminate=True)
 

@@ -6,12 +6,13 @@ import dataclasses
 import math
 import reprlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from saute.core.tables import as_json, columns
+from saute.core.text import wrapped
 from saute.evidence.stats import Interval, as_seeds, bootstrap, by_constraint, check_share, cvar, quantile_bound, upper_bound
 
 __all__ = ["Certificate", "Sample", "certify"]
@@ -103,8 +104,8 @@ class Certificate:
         """A readable report, in so many columns of a terminal."""
         budget = "every episode and its own budget" if self.budget is None else f"{_of(self.budget)} per episode"
         statements = [f"{self.statement}.", *(f"Constraint {i}: {one.statement}." for i, one in enumerate(self.each))]
-        parts = [f"Safety certificate for {budget}", "\n".join(statements), self.table(width), "\n".join(self.notes)]
-        return "\n\n".join(parts)
+        head = f"Safety certificate for {budget}\n\n" + "\n".join(statements)
+        return "\n\n".join([wrapped(head, width), self.table(width), wrapped("\n".join(self.notes), width)])
 
     def json(self, **extra: object) -> str:
         """Everything as JSON, after any extra entries; null where something is not known."""
@@ -143,39 +144,55 @@ def certify(
     numbers = isinstance(budget, list | tuple | np.ndarray) and all(np.ndim(one) == 0 for one in budget)
     constraints = by_constraint(costs, len(budget) if numbers else None)  # type: ignore[arg-type]
     if constraints is not None:
-        return _jointly(constraints, budget, violated, returns=returns, confidence=confidence, seed=seed)
+        return _jointly(constraints, budget, violated, returns, confidence, seed)
     paid = as_seeds(costs, "costs")
     for i, row in enumerate(paid):
         if row.min() < 0.0:
             raise ValueError(f"costs: episode {row.argmin()} of seed {i} is {row.min()}; safety costs are ≥ 0, check the sign")
     limits = _limits(budget, paid)
     broken = [row > limit for row, limit in zip(paid, limits, strict=True)] if violated is None else _flags(violated, paid)
-    earned = None if returns is None else _alike(as_seeds(returns, "returns"), paid, "returns")
-
-    def sample(name: str, chosen: slice) -> Sample:
-        part, violations = np.concatenate(paid[chosen]), int(np.concatenate(broken[chosen]).sum())
-        return Sample(
-            name=name,
-            episodes=part.size,
-            violations=violations,
-            bound=upper_bound(violations, part.size, confidence),
-            mean=float(part.mean()),
-            cvar=cvar(part),
-            worst=float(part.max()),
-            q90=quantile_bound(part, 0.90, confidence),
-            q99=quantile_bound(part, 0.99, confidence),
-            budget_use=float((part / np.concatenate(limits[chosen])).mean()),
-            task_return=None if earned is None else bootstrap(earned[chosen], confidence=confidence, seed=seed),
-        )
-
-    seeds = [sample(f"seed {i}", slice(i, i + 1)) for i in range(len(paid))]
-    pooled = sample("pooled", slice(None)) if len(seeds) > 1 else dataclasses.replace(seeds[0], name="pooled")
+    earned = [None] * len(paid) if returns is None else _alike(as_seeds(returns, "returns"), paid, "returns")
+    tests = list(map(OfSeed, paid, limits, broken, earned))
+    each = tuple(_sample(f"seed {i}", [one], confidence, seed) for i, one in enumerate(tests))
+    pooled = _sample("pooled", tests, confidence, seed) if len(each) > 1 else dataclasses.replace(each[0], name="pooled")
     common = None if isinstance(budget, list | tuple | np.ndarray) else float(limits[0][0])
-    return Certificate(common, float(confidence), pooled, tuple(seeds))
+    return Certificate(common, float(confidence), pooled, each)
+
+
+class OfSeed(NamedTuple):
+    """The episodes of one seed."""
+
+    paid: np.ndarray
+    limit: np.ndarray
+    violated: NDArray[np.bool_]
+    earned: np.ndarray | None
+
+
+def _sample(name: str, seeds: Sequence[OfSeed], confidence: float, seed: int) -> Sample:
+    paid, limit, violated = (np.concatenate([one[i] for one in seeds]) for i in range(3))
+    violations, returns = int(violated.sum()), [one.earned for one in seeds if one.earned is not None]
+    return Sample(
+        name=name,
+        episodes=paid.size,
+        violations=violations,
+        bound=upper_bound(violations, paid.size, confidence),
+        mean=float(paid.mean()),
+        cvar=cvar(paid),
+        worst=float(paid.max()),
+        q90=quantile_bound(paid, 0.90, confidence),
+        q99=quantile_bound(paid, 0.99, confidence),
+        budget_use=float((paid / limit).mean()),
+        task_return=bootstrap(returns, confidence=confidence, seed=seed) if returns else None,
+    )
 
 
 def _jointly(
-    costs: list[list[np.ndarray]], budget: ArrayLike, violated: ArrayLike | None, *, confidence: float, **others: Any
+    costs: list[list[np.ndarray]],
+    budget: ArrayLike,
+    violated: ArrayLike | None,
+    returns: ArrayLike | None,
+    confidence: float,
+    seed: int,
 ) -> Certificate:
     """A certificate about any of m budgets, with one for each at confidence 1 − (1 − c)/m (Bonferroni)."""
     m = len(costs)
@@ -187,7 +204,7 @@ def _jointly(
     flags: Any = [None] * m if violated is None else by_constraint(violated, m)
     if flags is None or len(flags) != m:
         raise ValueError(f"violated has not one flag for each of the {m} constraints; pass it in the shape of the costs")
-    alone, seed = 1.0 - (1.0 - confidence) / m, others["seed"]
+    alone = 1.0 - (1.0 - confidence) / m
     each = tuple(
         certify(paid, limit, violated=flag, confidence=alone, seed=seed)
         for paid, limit, flag in zip(costs, own, flags, strict=True)
@@ -200,9 +217,8 @@ def _jointly(
     )
     shares = [[row / limit for row, limit in zip(*one, strict=True)] for one in zip(costs, limits, strict=True)]
     largest = [np.max(seed_shares, axis=0) for seed_shares in zip(*shares, strict=True)]
-    joint = certify(
-        largest, 1.0, violated=[np.any(rows, axis=0) for rows in zip(*broken, strict=True)], confidence=confidence, **others
-    )
+    any_of_them = [np.any(rows, axis=0) for rows in zip(*broken, strict=True)]
+    joint = certify(largest, 1.0, violated=any_of_them, returns=returns, confidence=confidence, seed=seed)
     common = tuple(one.budget for one in each if isinstance(one.budget, float))
     return dataclasses.replace(joint, budget=common if len(common) == m else None, each=each)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from saute.core.files import replacing
+from saute.core.text import one_line
 from saute.evidence.stats import as_seeds, by_constraint
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ class Group(NamedTuple):
 Groups = Mapping[str, Group]
 Budget = float | Sequence[float]
 """One number, or one per constraint."""
-Metrics = Sequence[Sequence[Mapping[str, float | None]]]
+Epochs = Sequence[Sequence[Mapping[str, float | None]]]
 """Epochs → seeds → numbers by name; NaN or None where no episode ended."""
 Line = str | tuple[int, tuple[int, ...]]
 Content = TypeVar("Content")
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 COLUMN = 3.3
 """Width in inches of every picture."""
@@ -76,6 +77,7 @@ STYLE: Any = {
     "ytick.major.size": 2.5,
     "hatch.linewidth": 0.4,
     "svg.hashsalt": "saute",
+    "text.parse_math": False,  # a dollar sign in the name of a run is a dollar sign
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 """Okabe & Ito (2008): told apart by everyone; the styles tell them apart in print without colours."""
@@ -100,11 +102,11 @@ BOXES = (
 RATE = "Cost rate: cost of the whole training so far per step, times the steps of an episode."
 
 
-def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+def styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """The same function, whose figures have letters and lines for the width of a column."""
 
     @functools.wraps(draw)
-    def drawn(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         import matplotlib
 
         with matplotlib.rc_context(STYLE):
@@ -169,7 +171,7 @@ def _boxes(axis: Axes, data: list[np.ndarray]) -> None:
 
 @styled
 def training_curves(
-    runs: Mapping[str, Metrics],
+    runs: Mapping[str, Epochs],
     budget: Budget | None = None,
     *,
     steps_per_epoch: Mapping[str, int] | None = None,
@@ -353,7 +355,7 @@ def _budget_words(budget: Budget | None) -> str:
 
 
 def _titled(subject: str, what: str) -> str:
-    return f"{subject}: {what}" if subject else what.capitalize()
+    return f"{one_line(subject)}: {what}" if subject else what.capitalize()
 
 
 def _curves(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
@@ -398,6 +400,7 @@ def legend(body: SubFigure, axis: Axes, columns: int = 2) -> None:
 
 def _cut(name: str, room: int) -> str:
     """A name that is too long without its beginning, since the ends of runs' names tell them apart."""
+    name = one_line(name)
     return name if len(name) <= room else "…" + name[len(name) - max(room - 1, 1) :]
 
 
@@ -407,7 +410,7 @@ def _filled(named: Mapping[str, Content]) -> Mapping[str, Content]:
     return named
 
 
-def _table(epochs: Metrics, metric: str, name: str) -> np.ma.MaskedArray | None:
+def _table(epochs: Epochs, metric: str, name: str) -> np.ma.MaskedArray | None:
     """Numbers (epoch, seed), masked where there is none, or None if some epoch lacks the metric."""
     if len(epochs) == 0:
         raise ValueError(f"{name} has no epochs; train it first")

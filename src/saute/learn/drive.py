@@ -28,7 +28,7 @@ __all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "sum
 
 T = TypeVar("T")
 LOOK = 1000
-"""Most steps of each environment in which a learner looks around before training; on the host, a tenth of them."""
+"""A learner that looks around before training makes at most so many steps in each environment; on the host, a tenth of that."""
 
 
 class Window(NamedTuple):
@@ -62,6 +62,8 @@ class Training(NamedTuple):
 
     state: State
     stream: Stream | tuple[()] = ()
+    budget: Float[Any, "*constraint"] | None = None
+    """What its episodes begin with, if that is not for the environment to say."""
 
 
 class Drive(NamedTuple):
@@ -72,33 +74,36 @@ class Drive(NamedTuple):
     export: Callable[[Any], PyTree]
     """Parameters of the policy of a seed."""
     each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-    """`map` over the seeds, on as many cores as that pays for."""
+    """`map` over the seeds, on several cores where that is faster."""
     share: Callable[[], float | None] = lambda: None
-    """How much of the epoch under way is done; None where nobody can tell."""
+    """Which share of the running epoch is done; None where that is not known."""
 
 
-def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None) -> Drive:
-    """Training of an agent in an environment.
+def drive(agent: Agent, env: Env | HostEnvs, ledger: Options | None = None, budget: Any = None) -> Drive:
+    """Training of an agent in an environment; its episodes begin with a budget, if one is given, until a seed gets another.
 
     The ledger has the budget and the discount by which violations are counted where the environment is not sautéed; one that is
-    carries its own. Without a ledger there is nothing to violate, and no number says that nothing was.
+    carries its own. Without a ledger there is no budget, so the violation rate is NaN, not 0.
     """
+    budget = None if budget is None else np.asarray(budget, np.float32)
     if isinstance(env, HostEnvs):
-        body = _OnHost(agent, env, ledger)
+        body = _OnHost(agent, env, ledger, budget)
         each: Any = lambda function, seeds: list(map(function, seeds))  # noqa: E731
         return Drive(body.first, body.epoch, lambda training: agent.export(training.state), each, body.share)
-    return _compiled(agent, env, ledger)
+    return _compiled(agent, env, ledger, budget)
 
 
-def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True) -> Callable[..., Any]:
-    """(state, stream, keys of the steps) → (state, stream, (rows, episodes, numbers)), every step one entry, as one scan."""
+def rollout(
+    agent: Actor, env: Env, window: Window, ledger: Options | None = None, rows: bool = True, budget: Any = None
+) -> Callable[..., Any]:
+    """One scan: (state, stream, keys) → (state, stream, (rows, episodes, numbers)); of each of the last three, one per step."""
     blank = agent.memory(window.num_envs)
 
     def one(carry: tuple[State, Stream], key: PRNGKeyArray) -> Any:
         state, stream = carry
         act_key, step_key, reset_key, observe_key = jax.random.split(key, 4)
         acted = agent.act(state, stream.memory, stream.obs, act_key)
-        stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh)
+        stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh, budget)
         state, metrics = agent.observe(state, moved, observe_key)
         return (state, stream), (moved if rows else None, episodes, _seen(moved, metrics))
 
@@ -109,10 +114,12 @@ def rollout(agent: Actor, env: Env, window: Window, ledger: Options | None = Non
     return run
 
 
-def _compiled(agent: Agent, env: Env, ledger: Options | None) -> Drive:
+def _compiled(agent: Agent, env: Env, ledger: Options | None, budget: Any) -> Drive:
     window, learns = window_of(agent.settings, env), fills(agent.learn)
-    run, pool = rollout(agent, env, window, ledger, learns), ThreadPoolExecutor(cores())
-    started = functools.partial(begin, env, count=window.num_envs, memory=agent.memory(window.num_envs), ledger=ledger)
+    pool, blank = ThreadPoolExecutor(cores()), agent.memory(window.num_envs)
+
+    def started(key: PRNGKeyArray, budget: Any) -> Stream:
+        return begin(env, key, window.num_envs, blank, ledger, budget)
 
     def first(key: PRNGKeyArray) -> Training:
         state = agent.init(key)
@@ -122,15 +129,16 @@ def _compiled(agent: Agent, env: Env, ledger: Options | None) -> Drive:
             stream = begin(env, start_key, looking.num_envs, agent.memory(looking.num_envs))
             moved = rollout(agent, env, looking)(state, stream, jax.random.split(steps_key, looking.steps))[2][0]
             state, _ = agent.prepare(state, moved.obs)
-        return Training(state, () if window.fresh else started(jax.random.fold_in(key, 2)))
+        return Training(state, () if window.fresh else started(jax.random.fold_in(key, 2), budget), budget)
 
     def epoch(training: Training, key: PRNGKeyArray) -> tuple[Training, Metrics]:
         start_key, key, begin_key, learn_key = jax.random.split(key, 4)
         state, begun = agent.begin(training.state, begin_key)
-        stream = started(start_key) if window.fresh else training.stream
+        stream = started(start_key, training.budget) if window.fresh else training.stream
+        run = rollout(agent, env, window, ledger, learns, training.budget)
         state, stream, seen = run(state, stream, jax.random.split(key, window.steps))
         state, numbers = _learned(agent, state, seen, learn_key, ledger)
-        return Training(state, () if window.fresh else stream), begun | numbers
+        return training._replace(state=state, stream=() if window.fresh else stream), begun | numbers
 
     seed = jax.random.key(0)
     # Compiled before the threads start, or each of them would compile it.
@@ -153,16 +161,17 @@ def host_steps(
     blank: Memory = (),
     ledger: Options | None = None,
     fresh: bool = True,
+    budgets: np.ndarray | None = None,
 ) -> Iterator[tuple[Stream, Transition, Episodes]]:
-    """Steps of all environments for ever, the actions from (memory, observations, time)."""
+    """Steps of all environments, without end; `act(memory, observations, time)` chooses the actions."""
     for time in itertools.count():
         acted = act(stream.memory, stream.obs, time)
-        stream, rows, episodes = advance_on_host(envs, stream, acted, blank, ledger, fresh)
+        stream, rows, episodes = advance_on_host(envs, stream, acted, blank, ledger, fresh, budgets)
         yield stream, rows, episodes
 
 
 class HostKeys(NamedTuple):
-    """Keys of an epoch of several seeds, drawn as in the compiled body; those of the steps as plain numbers, steps first."""
+    """Random keys of an epoch of several seeds, as the compiled body draws them; those of steps are numbers, steps first."""
 
     start: PRNGKeyArray
     begin: PRNGKeyArray
@@ -188,7 +197,7 @@ class _OnHost:
     each seed's environments and actions have random streams of their own.
     """
 
-    def __init__(self, agent: Agent, envs: HostEnvs, ledger: Options | None):
+    def __init__(self, agent: Agent, envs: HostEnvs, ledger: Options | None, budget: Any):
         self.agent, self.envs, self.ledger, self.window = agent, envs, ledger, window_of(agent.settings, envs)
         self.blank, self.streams = agent.memory(envs.num_envs), dict[int, Stream]()
         size = self.window.num_envs
@@ -197,10 +206,10 @@ class _OnHost:
         # What is donated is written in place, the replay above all.
         self.begin, self.observe = (jax.jit(one, donate_argnums=0) for one in (agent.begin, self._observe))
         self.learned = jax.jit(self._learned)
-        self.made, self.most = 0, self.window.steps
+        self.budget, self.made, self.most = budget, 0, self.window.steps
 
     def share(self) -> float:
-        """How many of the steps of the epoch under way are made."""
+        """Which share of the running epoch's steps is done."""
         return self.made / self.most
 
     def first(self, keys: Sequence[PRNGKeyArray]) -> list[Training]:
@@ -209,28 +218,31 @@ class _OnHost:
         states = list(map(jax.jit(self.agent.init), keys))
         if fills(self.agent.prepare):
             states = [state for group in self._groups(keys) for state in self._prepared(states[group], keys[group])]
-        return list(map(Training, states))
+        return [Training(state, (), self.budget) for state in states]
 
     def epoch(self, seeds: Sequence[Training], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
         groups, self.made = enumerate(self._groups(seeds)), 0
         self.most = self.window.steps * len(self._groups(seeds))
-        return [one for i, group in groups for one in self._together(i, [seed.state for seed in seeds[group]], keys[group])]
+        return [one for i, group in groups for one in self._together(i, seeds[group], keys[group])]
 
-    def _together(self, group: int, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[tuple[Training, dict[str, Any]]]:
+    def _together(
+        self, group: int, seeds: Sequence[Training], keys: Sequence[PRNGKeyArray]
+    ) -> list[tuple[Training, dict[str, Any]]]:
         """An epoch of the seeds that stand side by side."""
+        states, budgets = [seed.state for seed in seeds], self._budgets(seeds)
         drawn, begun = _host_keys(jnp.stack(keys), self.window.steps), [dict[str, Any]() for _ in states]
         if fills(self.agent.begin) or fills(self.agent.observe):
-            # Copies to be donated: if the epoch is interrupted, the states that came in will be saved.
+            # Only copies are donated: if the epoch is interrupted, the states from before it are saved.
             states = [jax.tree.map(jnp.array, state) for state in states]
         if fills(self.agent.begin):
             states, begun = map(list, zip(*map(self.begin, states, drawn.begin), strict=True))
         if self.window.fresh or group not in self.streams:
-            self.streams[group] = self._begun(drawn.start)
+            self.streams[group] = self._begun(drawn.start, budgets)
         history = []
-        for stream, rows, *seen in self._steps(states, self.streams[group], drawn, self.window.steps):
+        for stream, rows, *seen in self._steps(states, self.streams[group], drawn, self.window.steps, budgets):
             self.streams[group] = stream
             self.made += 1
-            # Whoever learns from every step has seen the rest.
+            # A learner that learns from every step has used the rest already.
             kept = rows if fills(self.agent.learn) else rows._replace(obs=None, action=None, next_obs=None, extras=None)
             history.append((kept, *seen))
         rows, episodes, told = jax.tree.map(lambda *column: np.stack(column), *history)
@@ -238,19 +250,19 @@ class _OnHost:
         for side, part in enumerate(self.parts):
             own = jax.tree.map(lambda leaf, part=part: leaf[:, part], (rows, episodes))
             state, learned = self.learned(states[side], *own, told[side], drawn.learn[side])
-            trained.append((Training(state), begun[side] | learned))
+            trained.append((seeds[side]._replace(state=state), begun[side] | learned))
         return trained
 
     def _steps(
-        self, states: list[State], stream: Stream, keys: HostKeys, count: int
+        self, states: list[State], stream: Stream, keys: HostKeys, count: int, budgets: np.ndarray | None = None
     ) -> Iterator[tuple[Stream, Transition, Episodes, list[Metrics]]]:
-        """Steps of all seeds, and what each of them learned from it, if they learn from every step; the states change."""
+        """Steps of all seeds, and the numbers of what each seed learned from them; `states` is changed in place."""
         act_keys, observe_keys = np.asarray(keys.act), np.asarray(keys.observe)
 
         def act(memory: Memory, obs: np.ndarray, time: int) -> Acted:
             return self.act(tuple(states), memory, obs, act_keys[time])
 
-        stepping = host_steps(self.envs, act, stream, self.blank, self.ledger, self.window.fresh)
+        stepping = host_steps(self.envs, act, stream, self.blank, self.ledger, self.window.fresh, budgets)
         for time, (stream, rows, episodes) in zip(range(count), stepping, strict=False):
             told: list[Metrics] = [{} for _ in self.parts]
             if fills(self.agent.observe):
@@ -281,11 +293,17 @@ class _OnHost:
         own = zip(states, self.parts, strict=True)
         return [self.agent.prepare(state, jnp.asarray(met[:, part]))[0] for state, part in own]
 
-    def _begun(self, keys: Key[Array, " seed"]) -> Stream:
+    def _budgets(self, seeds: Sequence[Training]) -> np.ndarray | None:
+        """What the episodes of each environment begin with, if that is not for the environments to say."""
+        if seeds[0].budget is None:
+            return None
+        return np.repeat(np.stack([np.asarray(seed.budget) for seed in seeds]), self.window.num_envs, axis=0)
+
+    def _begun(self, keys: Key[Array, " seed"], budgets: np.ndarray | None = None) -> Stream:
         """Fresh episodes; each seed counts the seeds of its environments from a number of its own."""
         firsts = [int(jax.random.randint(key, (), 0, 2**31 - 1)) for key in keys]
         seeds = [first + i for first in firsts for i in range(self.window.num_envs)]
-        return begin_on_host(self.envs, firsts[0] if len(firsts) == 1 else seeds, self.blank, self.ledger)
+        return begin_on_host(self.envs, firsts[0] if len(firsts) == 1 else seeds, self.blank, self.ledger, budgets)
 
     def _groups(self, seeds: Sequence[Any]) -> list[slice]:
         return [slice(i, i + self.envs.seeds) for i in range(0, len(seeds), self.envs.seeds)]
@@ -323,7 +341,7 @@ def _lowest_safe(rows: Transition) -> Float[Array, ""]:
 def _learned(
     agent: Agent, state: State, seen: tuple[Any, ...], key: PRNGKeyArray, ledger: Options | None
 ) -> tuple[State, Metrics]:
-    """The end of an epoch: what is learned from all of it, and its numbers."""
+    """The end of an epoch: the learner learns from all its steps, and its numbers are made."""
     rows, episodes, numbers = seen
     state, learned = agent.learn(state, rows, episodes, key)
     finite = numbers["finite"].all() & _finite(agent.vital(state))

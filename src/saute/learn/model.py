@@ -27,7 +27,7 @@ from saute.learn.replay import Replay, Rows, sauted
 
 __all__ = [
     "MODEL", "NOTHING", "Ensemble", "Imagined", "Known", "LearnedBudget", "ModelEnv", "ModelSettings", "Parameters",
-    "imagination", "imagined", "model_env", "nll", "unknown_ends",
+    "imagination", "imagined", "model_env", "nll", "refuse_unspent", "unknown_ends",
 ]  # fmt: skip
 
 Heads = tuple[MLP, Array, Array]
@@ -58,6 +58,8 @@ class ModelSettings:
     """Fitting stops after this many rounds in which no member improved by 1 %."""
     rounds: int = 10
     """Fitting stops after this many rounds in any case."""
+    pessimism: float = 0.0
+    """κ: imagined costs are l + κ · disagreement, the standard deviation of the cost over the members that imagine."""
 
     def __post_init__(self) -> None:
         if not self.hidden or min(self.hidden) < 1:
@@ -67,6 +69,8 @@ class ModelSettings:
                 raise ValueError(f"{name}={getattr(self, name)} of the dynamics model must be at least 1")
         if self.elites > self.members:
             raise ValueError(f"elites={self.elites} are more than members={self.members}; choose at most as many")
+        if not 0.0 <= self.pessimism < math.inf:
+            raise ValueError(f"pessimism={self.pessimism} of the dynamics model must be a finite number ≥ 0; 1 to 3 is usual")
         if self.held_out < 2:
             raise ValueError(f"held_out={self.held_out} leaves nothing to fit; hold out every second row or fewer")
 
@@ -153,6 +157,21 @@ class Ensemble:
         mean, log_variance = _heads(chosen, parameters.inputs(jnp.concatenate([obs, action])))
         scale = parameters.outputs.scale
         return mean / scale + parameters.outputs.mean, jnp.exp(0.5 * log_variance) / scale
+
+    def cost(self, moved: tuple[Array, Array, Array], predicted: Array) -> Float[Array, "*constraint"]:
+        """The cost of an imagined step: known from (s, a, s'), or as it is predicted, but never negative."""
+        if self.known.cost is not None:
+            return self.known.cost(*moved)
+        return jnp.maximum(predicted[self.outputs - math.prod(self.cost_shape) :].reshape(self.cost_shape), 0.0)
+
+    def disagreement(self, parameters: Parameters, obs: Array, action: Array) -> Float[Array, "*constraint"]:
+        """std over the elite members i of the cost that i expects: of l(s, a, s + Δᵢ) if costs are known, else of lᵢ."""
+
+        def expected(member: Array) -> Array:
+            mean = self.predict(parameters, member, obs, action)[0]
+            return self.cost((obs, action, obs + mean[: self.observations]), mean)
+
+        return jax.vmap(expected)(parameters.elites).std(axis=0)
 
     def rows(self, rows: Rows, options: Options | None) -> tuple[Float[Array, "row input"], Float[Array, "row output"]]:
         """The inputs of the nets, and the outputs that they should predict."""
@@ -265,6 +284,8 @@ class ModelEnv:
     parameters: Parameters
     horizon: int
     env: Any = None
+    crowd: Parameters | None = None
+    """The whole ensemble, if `parameters` are those of one member, which may ask how far the others agree."""
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -297,8 +318,10 @@ class ModelEnv:
         obs, time = state.obs + drawn[:size], state.time + 1
         moved = (state.obs, action, obs)
         reward = drawn[size] if known.reward is None else known.reward(*moved)
-        cost = drawn[ensemble.outputs - math.prod(ensemble.cost_shape) :].reshape(ensemble.cost_shape)
-        cost = jnp.maximum(cost, 0.0) if known.cost is None else known.cost(*moved)
+        cost = ensemble.cost(moved, drawn)
+        if ensemble.settings.pessimism:
+            crowd = self.parameters if self.crowd is None else self.crowd
+            cost = cost + ensemble.settings.pessimism * ensemble.disagreement(crowd, state.obs, action)
         ended = jnp.zeros((), bool) if known.terminated is None else known.terminated(*moved)
         return Step(Imagined(obs, time, state.member), obs, reward, cost, ended, (time >= self.horizon) & ~ended)
 
@@ -327,13 +350,20 @@ def model_env(ensemble: Ensemble, parameters: Parameters, env: Env) -> ModelEnv:
 
 
 def imagination(
-    ensemble: Ensemble, parameters: Parameters, horizon: int, options: Options | None
+    ensemble: Ensemble, parameters: Parameters, member: Int[Array, ""], horizon: int, options: Options | None
 ) -> ModelEnv | SauteEnv | LearnedBudget:
-    """The model, sautéed if there are options: w' = (w − l)/γ exactly for the predicted cost, unless the model learns z."""
-    model = ModelEnv(ensemble, parameters, horizon)
+    """One member's world, sautéed if there are options: w' = (w − l)/γ exactly for the predicted cost, unless z is learned."""
+    model = ModelEnv(ensemble, parameters.of(member), horizon, crowd=parameters)
     if options is None:
         return model
     return LearnedBudget(model, options) if ensemble.learned_budget else SauteEnv(model, options)
+
+
+def refuse_unspent(pessimism: float, options: Options | None, learned_budget: bool) -> None:
+    """Refuse pessimism where imagined costs are not spent, so that it could not change anything."""
+    if pessimism and (options is None or learned_budget):
+        why = "a learned budget does not spend them" if learned_budget else "without a budget nothing spends them"
+        raise ValueError(f"model.pessimism={pessimism} raises imagined costs, but {why}; use method saute, or pessimism 0")
 
 
 def unknown_ends(rows: Transition, ensemble: Ensemble, options: Options | None) -> Float[Array, ""]:

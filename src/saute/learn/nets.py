@@ -110,7 +110,9 @@ def normaliser(x: Float[Array, "... inputs"], untouched: int = 0, image: Image =
 
 
 class Memoryless:
-    """A policy net carries nothing from step to step."""
+    """A policy net, most often one whose parameters are those of an MLP; it carries nothing from step to step."""
+
+    image: Image
 
     def memory(self, count: int) -> tuple[()]:
         return ()
@@ -118,6 +120,10 @@ class Memoryless:
     def decide(self, parameters: PyTree, memory: tuple[()], obs: Float[Array, "*batch obs"]) -> tuple[Array, tuple[()]]:
         """The most likely action."""
         return self.mode(self.distribution(parameters, obs)), memory  # type: ignore[attr-defined]
+
+    def absorb(self, parameters: PyTree, inputs: Normaliser) -> PyTree:
+        """Parameters that give for plain observations what these give for normalised ones."""
+        return inputs.absorbed(parameters, self.image)
 
 
 class GaussianParameters(NamedTuple):
@@ -183,9 +189,6 @@ class Categorical(Memoryless):
     def distribution(self, parameters: MLP, obs: Array) -> Array:
         return jax.nn.log_softmax(mlp(parameters, obs, jax.nn.relu if self.relu else jnp.tanh, self.image))
 
-    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
-        return inputs.absorbed(parameters, self.image)
-
     def mode(self, dist: Dist) -> Array:
         return jnp.argmax(dist, axis=-1)
 
@@ -220,9 +223,6 @@ class MultiCategorical(Memoryless):
     def split(self, dist: Dist) -> list[Array]:
         """Those of each action."""
         return jnp.split(dist, np.cumsum(self.choices)[:-1], axis=-1)
-
-    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
-        return inputs.absorbed(parameters, self.image)
 
     def mode(self, dist: Dist) -> Array:
         return jnp.stack([jnp.argmax(own, axis=-1) for own in self.split(dist)], axis=-1)
@@ -263,9 +263,6 @@ class SquashedGaussian(Memoryless):
         """What `mode`, `sample` and `log_prob` work on: means and log σ before squashing."""
         mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu, self.image), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD)
-
-    def absorb(self, parameters: MLP, inputs: Normaliser) -> MLP:
-        return inputs.absorbed(parameters, self.image)
 
     def mode(self, dist: Dist) -> Array:
         return self.scale(jnp.tanh(dist[0]))

@@ -185,14 +185,16 @@ class Planner:
         keys = jax.random.split(model_key, self.settings.particles)
 
         def score(candidates: Array) -> Array:
-            futures = jax.vmap(lambda member, key: self._returns(parameters.of(member), obs, candidates, key))
+            futures = jax.vmap(lambda member, key: self._returns(parameters, member, obs, candidates, key))
             return futures(members, keys).mean(0)
 
         return cem(score, plan, search_key, self.settings)
 
-    def _returns(self, member: Parameters, obs: Array, candidates: Array, key: PRNGKeyArray) -> Float[Array, " candidate"]:
+    def _returns(
+        self, parameters: Parameters, member: Array, obs: Array, candidates: Array, key: PRNGKeyArray
+    ) -> Float[Array, " candidate"]:
         """The imagined Σ r̃ of every candidate; all have the same noise, which makes them comparable."""
-        env = imagination(self.ensemble, member, self.settings.horizon, self.options)
+        env = imagination(self.ensemble, parameters, member, self.settings.horizon, self.options)
         start = imagined(env, *split_budget(obs, self.options))
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(candidates), *leaf.shape)), start)
 

@@ -66,6 +66,10 @@ class Drawn:
         """E_π of the values of weighed actions."""
         return values
 
+    def chased(self, weighed: Weighed, worth: Float[Array, " row"], α: Float[Array, ""]) -> Float[Array, " row"]:
+        """The E log π that the temperature compares with H̄: of the policy as it is."""
+        return weighed.log_prob
+
     def values(self, critic: MLP, obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, " row"]:
         """Q(s, a) of weighed actions."""
         return self.value(critic, obs, weighed.action)
@@ -112,6 +116,15 @@ class Enumerated:
 
     def mean(self, weighed: Weighed, values: Float[Array, "row choice"]) -> Float[Array, " row"]:
         return jnp.sum(jnp.exp(weighed.log_prob) * values, axis=-1)
+
+    def chased(self, weighed: Weighed, worth: Float[Array, "row choice"], α: Float[Array, ""]) -> Float[Array, " row"]:
+        """Σ π* log π* of the best policy at this temperature, π* = softmax(Q/α), towards which π is on its way.
+
+        Where π is sure of an action its gradient vanishes, and where actions are worth the same its entropy hardly falls: a
+        temperature that waits for either would go to infinity, or to zero.
+        """
+        log_best = jax.nn.log_softmax(worth / α)
+        return jnp.sum(jnp.exp(log_best) * log_best, axis=-1)
 
     def values(self, critic: MLP, obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, "row choice"]:
         return mlp(critic, obs, jax.nn.relu, self.policy.image)

@@ -14,11 +14,11 @@ from saute.learn.nets import Normaliser
 __all__ = ["Statistics", "check_discount", "inputs_of", "nothing", "return_scale", "updated"]
 
 RESOLUTION = 1e-6
-"""A deviation below this multiple of 1 + |mean| is rounding, not news, and is not blown up."""
+"""A deviation below this multiple of 1 + |mean| is only rounding, and is not scaled up to 1."""
 
 
 class Statistics(NamedTuple):
-    """How many rows there were, their mean and variance; with what rounding lost, or a long training would freeze them."""
+    """Number, mean and variance of all rows; with what rounding lost, or in a long training they would stop to move."""
 
     number: Float[Array, ""]
     mean: Sum
@@ -72,7 +72,7 @@ def return_scale(rewards: Statistics, discount: float) -> Float[Array, ""]:
 
 
 def check_discount(scale_rewards: bool, discount: float) -> None:
-    """Refuses a scale of returns that have none."""
+    """Refuse to scale by returns that have no bound."""
     if scale_rewards and not discount < 1.0:
         raise ValueError(
             f"scale_rewards=True divides by the size of discounted returns, which has no bound for discount={discount:g}; use "

@@ -1,7 +1,9 @@
-"""One step of many environments and their books: episodes are counted whole, by the budget that each carries itself."""
+"""One step of many environments, and sums over their episodes; each episode carries its own budget, and counts when it ends."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +32,9 @@ class Books(NamedTuple):
     cost: Sum
     spent: Sum
     remaining: Float[Any, "env ..."]
-    """Of environments that are not sautéed; those that are carry their own."""
+    """Of the ledger's budget; not looked at if each episode carries its own."""
     lost: Float[Any, "env ..."]
+    """The part of their costs that rounding lost, still to be paid."""
     length: Int[Any, " env"]
 
 
@@ -46,18 +49,26 @@ class Stream(NamedTuple):
     """Whether the running episode will be counted when it ends."""
 
 
-def begin(env: Env, key: PRNGKeyArray, count: int, memory: Memory = (), ledger: Options | None = None) -> Stream:
-    """Fresh episodes."""
+def begin(
+    env: Env, key: PRNGKeyArray, count: int, memory: Memory = (), ledger: Options | None = None, budget: Any = None
+) -> Stream:
+    """Fresh episodes; if a budget is given, sautéed ones begin with it."""
     keys = jax.random.split(key, count)
-    state, obs = jax.vmap(env.reset)(keys)
+    state, obs = jax.vmap(_start(env, budget))(keys)
     action = jnp.asarray(np.zeros((count, *(env.action_space.shape or ())), env.action_space.dtype))
     cost = jax.eval_shape(lambda: jax.vmap(env.step)(state, action, keys).cost)
     return Stream(state, obs, memory, _opened(jnp.zeros(cost.shape, cost.dtype), ledger), jnp.ones(count, bool))
 
 
-def begin_on_host(envs: HostEnvs, seed: int | list[int], memory: Memory = (), ledger: Options | None = None) -> Stream:
-    """Fresh episodes of Gymnasium's environments, seeded by one number, or by one each."""
-    obs, count = envs.reset(seed), envs.num_envs
+def begin_on_host(
+    envs: HostEnvs,
+    seed: int | list[int],
+    memory: Memory = (),
+    ledger: Options | None = None,
+    budgets: np.ndarray | None = None,
+) -> Stream:
+    """Fresh episodes of Gymnasium's environments, seeded by one number, or by one each; with these budgets, if given."""
+    obs, count = envs.reset(seed, budgets), envs.num_envs
     return Stream(envs.state, obs, memory, _opened(np.zeros((count, *envs.cost_shape)), ledger), np.ones(count, bool))
 
 
@@ -70,14 +81,15 @@ def advance(
     reset_key: PRNGKeyArray,
     ledger: Options | None = None,
     fresh: bool = True,
+    budget: Any = None,
 ) -> tuple[Stream, Transition, Episodes]:
     """One step of all; an episode that ends is followed by the next one, but the transition has its own last observation."""
     count = len(stream.obs)
     step = jax.vmap(env.step)(stream.state, bounded(env.action_space, acted.action), jax.random.split(step_key, count))
-    books, episodes = _booked(stream, step, ledger)
+    books, episodes = _booked(stream, step, ledger, budget is None)
 
     def restarted() -> Any:
-        begun = jax.vmap(env.reset)(jax.random.split(reset_key, count))
+        begun = jax.vmap(_start(env, budget))(jax.random.split(reset_key, count))
         opened = _opened(jnp.zeros_like(step.cost), ledger)
         return select(episodes.ended, (*begun, blank, opened), (step.state, step.obs, acted.memory, books))
 
@@ -90,16 +102,22 @@ def advance(
 
 
 def advance_on_host(
-    envs: HostEnvs, stream: Stream, acted: Acted, blank: Memory, ledger: Options | None, fresh: bool
+    envs: HostEnvs,
+    stream: Stream,
+    acted: Acted,
+    blank: Memory,
+    ledger: Options | None,
+    fresh: bool,
+    budgets: np.ndarray | None = None,
 ) -> tuple[Stream, Transition, Episodes]:
     """The same in Gymnasium's environments, which we reset ourselves, after the transition has been recorded."""
     acted = acted._replace(action=np.asarray(acted.action))
     step = envs.step(bounded(envs.action_space, acted.action))
-    books, episodes = _booked(stream, step, ledger)
+    books, episodes = _booked(stream, step, ledger, budgets is None)
     rows = jax.tree.map(_single, _transition(stream, acted, step))
     state, obs, memory = step.state, step.obs, acted.memory
     if episodes.ended.any():
-        obs = envs.restart(episodes.ended)
+        obs = envs.restart(episodes.ended, budgets)
         state = envs.state
         books = select(episodes.ended, _opened(np.zeros_like(step.cost), ledger), books)
         memory = select(episodes.ended, blank, memory)
@@ -110,7 +128,7 @@ def advance_on_host(
 def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[Any, "env ..."]:
     """The action that the environment is given: within its bounds, discrete ones counted from the space's `start`.
 
-    What learners store is what they chose.
+    Learners store the action that they chose, not this one.
     """
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return action + space.start.astype(action.dtype) if np.any(space.start) else action
@@ -120,8 +138,13 @@ def bounded(space: spaces.Space[Any], action: Shaped[Any, "env ..."]) -> Shaped[
     return clip(action, space.low.astype(action.dtype), space.high.astype(action.dtype))
 
 
+def _start(env: Any, budget: Any) -> Callable[[PRNGKeyArray], tuple[PyTree, Any]]:
+    """The beginning of an episode, if it is sautéed with a given budget."""
+    return env.reset if budget is None else functools.partial(env.reset, budget=budget)
+
+
 def _opened(zero: Float[Any, "env ..."], ledger: Options | None) -> Books:
-    """The books of fresh episodes, for costs of the shape of this zero."""
+    """The books of fresh episodes; `zero` has the shape of the costs."""
     if ledger is not None and ledger.budget_shape != zero.shape[1:]:
         have, want = (f"{shape[0]} numbers" if shape else "one number" for shape in (ledger.budget_shape, zero.shape[1:]))
         raise ValueError(f"the budget is {have}, but the cost of a step is {want}; give one budget per cost")
@@ -131,9 +154,13 @@ def _opened(zero: Float[Any, "env ..."], ledger: Options | None) -> Books:
     return Books(Sum(flat, flat), Sum(zero, zero), Sum(zero, zero), remaining.astype(zero.dtype), zero, length)
 
 
-def _booked(stream: Stream, step: Step, ledger: Options | None) -> tuple[Books, Episodes]:
-    """The books after a step, and what they say of the episodes up to it."""
-    books, own = stream.books, step.state if isinstance(step.state, Sauted) else None
+def _booked(stream: Stream, step: Step, ledger: Options | None, full: bool) -> tuple[Books, Episodes]:
+    """The books after a step, and what they say of the episodes up to it.
+
+    Sautéed episodes are held against the budget that they carry, unless that is not their full one: then, as others, against
+    that of the ledger.
+    """
+    books, own = stream.books, step.state if full and isinstance(step.state, Sauted) else None
     discount = 1.0 if ledger is None else ledger.discount
     cost = add(books.cost, step.cost)
     now = along(discount**books.length, step.cost) * step.cost if discount != 1.0 else step.cost

@@ -13,7 +13,7 @@ from saute.paper.measured import Late, Measured
 __all__ = ["CLAIMS", "Claim", "Verdict", "verdict"]
 
 Word = Literal["holds", "holds partly", "does not hold", "not run"]
-Rows = Sequence[Measured]
+Measurements = Sequence[Measured]
 
 FEW, SEVERAL, REGULAR, MOST = 0.01, 0.05, 0.10, 0.50
 """Shares of violating episodes: at most a few outliers, at most several, at least regular, more than most."""
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
 
     sentence: str
     labels: tuple[str, ...]
-    judge: Callable[[Rows], Verdict]
+    judge: Callable[[Measurements], Verdict]
     source: str | None = None
     """Another figure or table, if its rows are needed too."""
 
@@ -48,22 +48,22 @@ def verdict(claim: Claim, rows: Mapping[str, Measured]) -> Verdict:
     return claim.judge([rows[label] for label in claim.labels])
 
 
-def never_violate(rows: Rows) -> Verdict:
+def never_violate(rows: Measurements) -> Verdict:
     """Holds if no row has a violation, partly if each row has at most 1 % of violating episodes."""
     return Verdict(_graded(rows, 0.0, FEW), _violations(rows))
 
 
-def hardly_violate(rows: Rows) -> Verdict:
+def hardly_violate(rows: Measurements) -> Verdict:
     """Holds if each row has at most 1 % of violating episodes, partly if each has at most 5 %."""
     return Verdict(_graded(rows, FEW, SEVERAL), _violations(rows))
 
 
-def sometimes_violate(rows: Rows) -> Verdict:
+def sometimes_violate(rows: Measurements) -> Verdict:
     """Holds if each row has at least one violation."""
     return Verdict(_counted([row.violations > 0 for row in rows]), _violations(rows))
 
 
-def often_violate(rows: Rows) -> Verdict:
+def often_violate(rows: Measurements) -> Verdict:
     """Holds if each row has at least 10 % of violating episodes; those of training are told, but do not count."""
     return Verdict(
         _counted([row.share >= REGULAR for row in rows]),
@@ -71,26 +71,26 @@ def often_violate(rows: Rows) -> Verdict:
     )
 
 
-def mostly_violate(rows: Rows) -> Verdict:
+def mostly_violate(rows: Measurements) -> Verdict:
     """Holds if more than half of each row's episodes violate."""
     return Verdict(_counted([row.share > MOST for row in rows]), _violations(rows))
 
 
-def safer(rows: Rows) -> Verdict:
+def safer(rows: Measurements) -> Verdict:
     """Holds if the first row violates less often than each other row, partly if never more often."""
     first, *others = rows
     less, more = ([first.share < row.share for row in others], [first.share > row.share for row in others])
     return Verdict("holds partly" if not any(more) and not all(less) else _counted(less), _violations(rows))
 
 
-def keep_on_average(rows: Rows) -> Verdict:
+def keep_on_average(rows: Measurements) -> Verdict:
     """Holds if each row's mean cost is within the budget; that of training is told, but does not count."""
     numbers = (f"{r.label} {r.cost.mean:.2f} [{r.cost.low:.2f}, {r.cost.high:.2f}] of {r.budget:g}" for r in rows)
     late = _late(rows, lambda late: f"{late.cost:.2f}")
     return Verdict(_counted([row.cost.mean <= row.budget for row in rows]), f"mean cost: {'; '.join(numbers)}{late}")
 
 
-def earn_more(rows: Rows) -> Verdict:
+def earn_more(rows: Measurements) -> Verdict:
     """Holds if the first row's interval of the mean return is above all others; partly if its mean is above another's."""
     first, *others = rows
     apart = [first.task_return.low > row.task_return.high for row in others]
@@ -99,21 +99,21 @@ def earn_more(rows: Rows) -> Verdict:
     return Verdict(word, _returns(rows))
 
 
-def earn_alike(rows: Rows) -> Verdict:
+def earn_alike(rows: Measurements) -> Verdict:
     """Holds if the first row's mean return is within 10 % of that of each other row."""
     first, *others = rows
     close = [_close(first.task_return.mean, row.task_return.mean) for row in others]
     return Verdict(_counted(close), _returns(rows))
 
 
-def earn_as_much_at_best(rows: Rows) -> Verdict:
+def earn_as_much_at_best(rows: Measurements) -> Verdict:
     """Holds if the first row's median return is within 10 % of that of each other row."""
     first, *others = rows
     close = [_close(first.task_return.median, row.task_return.median) for row in others]
     return Verdict(_counted(close), "median return: " + "; ".join(f"{r.label} {r.task_return.median:.2f}" for r in rows))
 
 
-def come_to_the_same(rows: Rows) -> Verdict:
+def come_to_the_same(rows: Measurements) -> Verdict:
     """Holds if the mean returns are within 10 % and the mean costs within 25 %, partly if only one of the two is."""
     first, second = rows
     close = [
@@ -123,7 +123,7 @@ def come_to_the_same(rows: Rows) -> Verdict:
     return Verdict(_counted(close), f"{_returns(rows)}; {_costs(rows)}")
 
 
-def differ_little(rows: Rows) -> Verdict:
+def differ_little(rows: Measurements) -> Verdict:
     """Holds if the mean returns differ by at most 15 % of the largest, as the published ones do; partly by at most 30 %."""
     means = [row.task_return.mean for row in rows]
     gap = (max(means) - min(means)) / max(abs(mean) for mean in means)
@@ -131,7 +131,7 @@ def differ_little(rows: Rows) -> Verdict:
     return Verdict(word, f"{_returns(rows)}: {100 * gap:.0f} % apart")
 
 
-def best_of_the_safe(rows: Rows) -> Verdict:
+def best_of_the_safe(rows: Measurements) -> Verdict:
     """Holds if the first row violates at most 1 % of the time, and no row as safe returns more; partly if one does."""
     first, *others = rows
     rivals = [row.label for row in others if row.share <= FEW and row.task_return.mean > first.task_return.mean]
@@ -141,7 +141,7 @@ def best_of_the_safe(rows: Rows) -> Verdict:
     )
 
 
-def spread_wider(rows: Rows, times: float = WIDER) -> Verdict:
+def spread_wider(rows: Measurements, times: float = WIDER) -> Verdict:
     """Holds if the cost of each other row varies at least twice as much as that of the first row."""
     first, *others = rows
     deviations = "; ".join(f"{row.label} {row.cost.std:.2f}" for row in rows)
@@ -150,12 +150,12 @@ def spread_wider(rows: Rows, times: float = WIDER) -> Verdict:
     )
 
 
-def spread_as_wide(rows: Rows) -> Verdict:
+def spread_as_wide(rows: Measurements) -> Verdict:
     """Holds if the cost of each other row varies at least 90 % as much as that of the first row."""
     return spread_wider(rows, 1 - NEAR)
 
 
-def reach_its_costs(rows: Rows) -> Verdict:
+def reach_its_costs(rows: Measurements) -> Verdict:
     """Holds if the largest cost of each other row is at least 90 % of the first row's mean cost."""
     first, *others = rows
     reached = [row.cost.largest >= (1 - NEAR) * first.cost.mean for row in others]
@@ -163,7 +163,7 @@ def reach_its_costs(rows: Rows) -> Verdict:
     return Verdict(_counted(reached), f"{first.label} {first.cost.mean:.2f} on average; {worst}")
 
 
-def loses_return_and_spends_less(rows: Rows) -> Verdict:
+def loses_return_and_spends_less(rows: Measurements) -> Verdict:
     """Holds if both mean return and mean cost of the first row are lower by more than 10 %; partly if one of them is."""
     first, second = rows
     lower = [
@@ -173,7 +173,7 @@ def loses_return_and_spends_less(rows: Rows) -> Verdict:
     return Verdict(_counted(lower), f"{_returns(rows)}; {_costs(rows)}")
 
 
-def smaller_gap(rows: Rows) -> Verdict:
+def smaller_gap(rows: Measurements) -> Verdict:
     """Rows are pairs; holds if the second row of the first pair loses a smaller part of the return than in any other pair."""
     pairs = [(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
     gaps = [(a.task_return.mean - b.task_return.mean) / abs(a.task_return.mean) for a, b in pairs]
@@ -184,7 +184,7 @@ def smaller_gap(rows: Rows) -> Verdict:
     return Verdict(_counted([gaps[0] < gap for gap in gaps[1:]]), "; ".join(reasons))
 
 
-def _graded(rows: Rows, holds: float, partly: float) -> Word:
+def _graded(rows: Measurements, holds: float, partly: float) -> Word:
     worst = max(row.share for row in rows)
     return "holds" if worst <= holds else "holds partly" if worst <= partly else "does not hold"
 
@@ -197,24 +197,24 @@ def _close(value: float, other: float, share: float = NEAR) -> bool:
     return abs(value - other) <= share * abs(other)
 
 
-def _violations(rows: Rows) -> str:
+def _violations(rows: Measurements) -> str:
     def seeds(row: Measured) -> str:
         return f", in {sum(seed.violations > 0 for seed in row.seeds)} of {len(row.seeds)} seeds" if row.violations else ""
 
     return "violations: " + "; ".join(f"{row.label} {row.seen}{seeds(row)}" for row in rows)
 
 
-def _late(rows: Rows, told: Callable[[Late], str]) -> str:
+def _late(rows: Measurements, told: Callable[[Late], str]) -> str:
     known = [f"{row.label} {told(row.late)}" for row in rows if row.late]
     return f"; in the second half of training: {'; '.join(known)}" if known else ""
 
 
-def _returns(rows: Rows) -> str:
+def _returns(rows: Measurements) -> str:
     numbers = ((row.label, row.task_return) for row in rows)
     return "mean return: " + "; ".join(f"{label} {one.mean:.2f} [{one.low:.2f}, {one.high:.2f}]" for label, one in numbers)
 
 
-def _costs(rows: Rows) -> str:
+def _costs(rows: Measurements) -> str:
     return "mean cost: " + "; ".join(f"{row.label} {row.cost.mean:.2f}" for row in rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from saute.runs.config import Experiment
 from saute.runs.presets import Changes
 
-__all__ = ["ARTIFACTS", "Artifact", "Row"]
+__all__ = ["ARTIFACTS", "SAFER", "Artifact", "Row", "artifact_of"]
 
 
 class Row(NamedTuple):
@@ -191,3 +192,34 @@ ARTIFACTS: dict[str, Artifact] = {
         _table("car", 20.0),
     ),
 }
+
+
+def _safer(env: str, budget: float) -> tuple[Row, ...]:
+    """Sauté, and Sauté with schedules of budgets, ten seeds each."""
+    asked = Experiment(env, budget=budget, seeds=10)
+    return (
+        Row("Sauté TRPO", asked, budget),
+        Row("Simmer, PI", dataclasses.replace(asked, budget_schedule="pi"), budget),
+        Row("Simmer, Q-learning", dataclasses.replace(asked, budget_schedule="q"), budget),
+    )
+
+
+def _pessimistic(kappa: float) -> Row:
+    changes = {"settings.model.pessimism": kappa}
+    experiment = Experiment("pendulum", algo="mbpo", budget=30.0)
+    return Row(f"MBPO, κ = {kappa:g}", experiment, 30.0, changes=dict.fromkeys(("smoke", "laptop", "paper"), changes))
+
+
+SAFER: dict[str, Artifact] = {
+    "safer-pendulum": Artifact("Safer while learning: pendulum", "", _safer("pendulum", 30.0)),
+    "safer-double-pendulum": Artifact(
+        "Safer while learning: double pendulum", "", tuple(map(_short, _safer("double_pendulum", 40.0)))
+    ),
+    "safer-models": Artifact("Safer while learning: pessimistic models", "", tuple(map(_pessimistic, (0.0, 1.0, 3.0)))),
+}
+"""Beyond the paper: how often training itself violates. The first row is what the others are compared with."""
+
+
+def artifact_of(name: str) -> Artifact:
+    """The paper's, or one of those beyond it."""
+    return ARTIFACTS[name] if name in ARTIFACTS else SAFER[name]

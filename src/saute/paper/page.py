@@ -17,7 +17,7 @@ from saute.paper.measured import Measured
 
 __all__ = ["EPISODES", "page", "read", "table", "verdicts"]
 
-Rows = dict[str, Measured]
+ByLabel = dict[str, Measured]
 
 HEADS = (
     "method",
@@ -40,13 +40,21 @@ SCALES = {
 }
 
 
-def read(results: pathlib.Path, scale: str, name: str) -> Rows:
+def read(results: pathlib.Path, scale: str, name: str) -> ByLabel:
     """The rows of a figure or table that have been reproduced, by label."""
     file = results / scale / name / "numbers.json"
     try:
         stored = read_json(file)
         rows = unsealed(stored, file)["rows"] if isinstance(stored, dict) else stored
-        return {row.label: row for row in rebuilt(tuple[Measured, ...], rows, "rows")}
+        found = rebuilt(tuple[Measured, ...], rows, "rows")
+        odd = [
+            row.label
+            for row in found
+            if not all(0 <= seed.violations <= seed.episodes > 0 for seed in row.seeds) or not row.seeds
+        ]
+        if odd:
+            raise ValueError(f"{odd[0]} has no episodes, or more violations than episodes")
+        return {row.label: row for row in found}
     except FileNotFoundError:
         return {}
     except (KeyError, ValueError) as problem:
@@ -54,14 +62,14 @@ def read(results: pathlib.Path, scale: str, name: str) -> Rows:
         raise UserError(f"{file} cannot be read ({problem!r}); {fix}") from None
 
 
-def verdicts(name: str, known: dict[str, Rows]) -> list[tuple[str, Verdict]]:
+def verdicts(name: str, known: dict[str, ByLabel]) -> list[tuple[str, Verdict]]:
     """Every claim about a figure or table with its verdict; for equal labels, its own rows decide."""
     return [
         (claim.sentence, verdict(claim, known.get(claim.source or name, {}) | known[name])) for claim in CLAIMS.get(name, ())
     ]
 
 
-def table(artifact: Artifact, rows: Rows) -> str:
+def table(artifact: Artifact, rows: ByLabel) -> str:
     """Every row of a figure or table, beside what was published."""
     lines: list[tuple[str, ...]] = [HEADS]
     for row in artifact.rows:
@@ -89,7 +97,7 @@ def page(results: pathlib.Path, scale: str, here: pathlib.Path) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _introduction(scale: str, known: dict[str, Rows], results: str) -> str:
+def _introduction(scale: str, known: dict[str, ByLabel], results: str) -> str:
     rows = [row for part in known.values() for row in part.values()]
     done = sum(len(part) == len(ARTIFACTS[name].rows) for name, part in known.items())
     return f"""# The paper's figures and tables, reproduced
@@ -102,13 +110,13 @@ episode violates if it overspends its budget. "0 of N, so ≤ p at 95 %" is the 
 (Clopper & Pearson), with the episodes of all seeds as one sample. Intervals of means are 95 % bootstrap intervals over seeds
 and their episodes. The column "the paper" has the printed numbers: task (mean ± std), then safety (mean, 90 %, 99 %), of its
 training data; a dash means that the paper has only a picture. In the table of n the paper prints the task as a cost, the
-negative of our return. Training times are wall-clock times; a training beside another one (`--jobs 2`) took longer than alone.
+negative of our return. Training times are wall-clock times; a training beside another one (`--ray`) took longer than alone.
 
 A verdict is computed from the numbers, by the judge that `saute.paper.claims` gives to the sentence. Why some claims do not
 hold is in `docs/differences.md`."""
 
 
-def _command(name: str, scale: str, rows: Rows) -> str:
+def _command(name: str, scale: str, rows: ByLabel) -> str:
     command = f"saute reproduce {name} --scale {scale}"
     if not rows:
         return f"Not run yet: `{command}`"
@@ -120,7 +128,7 @@ def _command(name: str, scale: str, rows: Rows) -> str:
     return f"`{command}`: training took {_time(list(rows.values()))}; {tested}."
 
 
-def _summary(known: dict[str, Rows]) -> str:
+def _summary(known: dict[str, ByLabel]) -> str:
     words = ("holds", "holds partly", "does not hold", "not run")
     lines: list[tuple[str, ...]] = [("figure or table", *words)]
     total = Counter[str]()

@@ -44,6 +44,7 @@ def value_curves(rows: Sequence[Penalised]) -> Figure:
         right.plot(n, np.array([row.violation for row in finite], float), **style)
     for axis in (left, right):
         axis.set_xscale("symlog", linthresh=0.25)
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set(xlabel="penalty n", xlim=(-0.02, 1.2 * max(row.n for row in rows if row.n < np.inf)))
     left.set_title("expected cost −Vₙ")
     right.set_title("P(violation)")

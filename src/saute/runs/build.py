@@ -25,10 +25,10 @@ from saute.envs import TASKS, make_task
 from saute.envs.from_gym import HostEnvs
 from saute.envs.task import TaskEnv
 from saute.learn.constraint import Free, Pid
-from saute.runs.config import Changes, Config, Experiment, completed
+from saute.runs.config import Budget, BudgetSchedule, Changes, Config, Experiment, check_schedule, completed
 from saute.runs.inspection import auto_unsafe_reward
 from saute.runs.presets import PRESETS, changed
-from saute.runs.source import IN_PYTHON, Source, found, named
+from saute.runs.source import IN_PYTHON, Source, Trainable, found, named
 from saute.runs.validation import Selection
 
 __all__ = ["Algorithm", "algorithm_of", "configured", "described", "environment_of", "ledger_of", "planned", "selection_of"]
@@ -48,10 +48,8 @@ def configured(
     """
     config = completed(asked, changes, own=own)
     source = source or named(config.experiment.env, config.experiment.cost)
-    if source.name in TASKS:
-        config = completed(asked, changes, make_task(source.name).horizon, own)
-    else:
-        config = completed(asked, changes, _looked_at(config, source).horizon, own)
+    horizon = make_task(source.name).horizon if source.name in TASKS else _looked_at(config, source).horizon
+    config = completed(asked, changes, horizon, own)
     if config.experiment.unsafe_reward == "auto":
         chosen = auto_unsafe_reward(_one_of(source), asked.seed, asked.terminate)
         config = changed(config, "experiment.unsafe_reward", chosen)
@@ -59,14 +57,22 @@ def configured(
 
 
 def planned(
-    algorithm: str | Algorithm, env: Any, cost: CostSource, method: str | None, changes: Changes | None = None, **asked: Any
+    algorithm: str | Algorithm,
+    env: Trainable,
+    cost: CostSource,
+    method: str | None,
+    changes: Changes | None = None,
+    **asked: Any,
 ) -> tuple[Config, Source]:
     """The configuration of a training in Python, and what makes its environments."""
     source = found(env, cost)
     carried, budget = source.options, asked.pop("budget")
     if carried is not None and budget is not None:
         raise ValueError(f"budget={budget!r} cannot be set: the environment is sautéed already, with a budget of its own")
-    asked |= _budgets(budget) if carried is None else _asked_of(carried)
+    if carried is not None:
+        asked |= _asked_of(carried)
+    else:
+        asked |= {"budget": None} if budget is None else _budgets(options(budget))
     if isinstance(source.ready, VectorEnv | HostEnvs):
         asked["envs"] = source.ready.num_envs // getattr(source.ready, "seeds", 1)
     key = source.cost_name if not isinstance(cost, str) else cost
@@ -92,24 +98,19 @@ def _one_of(source: Source) -> Any:
     return bare
 
 
-def _budgets(budget: Any) -> dict[str, Any]:
-    """What a configuration has of a budget in Python: its highest values and, if it is drawn, its lowest."""
-    if budget is None:
-        return {"budget": None}
-    given = options(budget)
-    high, low = (tuple(end.tolist()) if given.several else float(end) for end in (given.high, given.low))
-    return {"budget": high, "lowest_budget": low if given.random else None}
+def _budgets(chosen: Options) -> dict[str, Budget | None]:
+    """What a configuration keeps of the budgets: the highest of each and, if they are drawn, the lowest."""
+    high, low = (tuple(end.tolist()) if chosen.several else float(end) for end in (chosen.high, chosen.low))
+    return {"budget": high, "lowest_budget": low if chosen.random else None}
 
 
 def _asked_of(chosen: Options) -> dict[str, Any]:
-    """What a configuration has of the options that an environment was sautéed with."""
-    high, low = (tuple(end.tolist()) if chosen.several else float(end) for end in (chosen.high, chosen.low))
+    """What a configuration keeps of the options that an environment was sautéed with."""
     names = ("discount", "unsafe_reward", "augment", "shape", "terminate")
-    values = {name: getattr(chosen, name) for name in names}
-    return {"budget": high, "lowest_budget": low if chosen.random else None, **values}
+    return {**_budgets(chosen), **{name: getattr(chosen, name) for name in names}}
 
 
-def _with_limits(constraint: Any, budget: Any) -> Any:
+def _with_limits(constraint: Any, budget: Budget | None) -> Any:
     """A constraint with one limit takes those of the other costs from their budgets."""
     if not isinstance(budget, tuple) or constraint.limit is None or isinstance(constraint.limit, tuple):
         return constraint
@@ -156,7 +157,7 @@ def algorithm_of(config: Config) -> Algorithm:
 
 
 def environment_of(
-    config: Config, mode: str = "train", num_envs: int | None = None, budget: Any = None, source: Source | None = None
+    config: Config, mode: str = "train", num_envs: int | None = None, budget: Budget | None = None, source: Source | None = None
 ) -> Env | HostEnvs:
     """The environment, sautéed if the method says so: JAX-native where that exists, else Gymnasium's on the host.
 
@@ -200,7 +201,12 @@ def ledger_of(env: Env | HostEnvs, algorithm: Algorithm, budget: BudgetLike | No
 
 
 def described(
-    algorithm: Algorithm, env: Env | HostEnvs, ledger: Options | None, selection: Selection | None, **numbers: Any
+    algorithm: Algorithm,
+    env: Env | HostEnvs,
+    ledger: Options | None,
+    selection: Selection | None,
+    schedule: BudgetSchedule | None = None,
+    **numbers: Any,
 ) -> Config:
     """The configuration of a training in Python, as the command line would have written it."""
     chosen: Options | None = getattr(env, "options", None)
@@ -213,8 +219,11 @@ def described(
     envs = env.num_envs // env.seeds if isinstance(env, HostEnvs) else None
     method = _method(algorithm, chosen is not None)
     asked = Experiment(name, algorithm.name, method, preset=PRESETS[0], envs=envs, **held, **numbers)
+    if schedule is not None:
+        check_schedule(asked)
+        schedule = schedule.planned(numbers["epochs"])
     validation = {} if selection is None else {"validation": selection.episodes, "validation_every": selection.every}
-    return Config(asked, algorithm.settings, algorithm.constraint, task, **validation)  # type: ignore[arg-type]
+    return Config(asked, algorithm.settings, algorithm.constraint, task, schedule=schedule, **validation)  # type: ignore[arg-type]
 
 
 def _name(env: Env | HostEnvs) -> tuple[str, dict[str, Any]]:
@@ -232,7 +241,7 @@ def _name(env: Env | HostEnvs) -> tuple[str, dict[str, Any]]:
     return f"{IN_PYTHON}{type(bare).__name__}", {}
 
 
-def _options(config: Config, training: bool, budget: Any) -> dict[str, Any]:
+def _options(config: Config, training: bool, budget: Budget | None) -> dict[str, Any]:
     asked, unsafe = config.experiment, config.training_unsafe_reward
     high: Any = asked.budget if budget is None else budget
     if training and asked.lowest_budget is not None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from saute.core.files import CheckpointError, opened, parsed, read_sealed, seal, unsealed, write_atomically
 from saute.core.machine import memory
+from saute.core.text import say
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -32,7 +32,7 @@ __all__ = [
     "save",
 ]
 
-MOST_HEADER = 2**24
+MOST_HEADER = 2**23
 """Bytes of the names, types and shapes of all arrays of a file, and what is said about them."""
 TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1"}
 TYPES |= {"U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?"}
@@ -132,7 +132,7 @@ def _compare_digests(path: pathlib.Path, meta: dict[str, Any], config: str | Non
             f"{path} belongs to another configuration than the config.json beside it: its digest is {str(found)[:12]}, not "
             f"{config[:12]}; restore the configuration that it was trained with, or train anew in another folder"
         )
-    print(f"note: {path} is of a former version and does not say which configuration it belongs to", file=sys.stderr)
+    say(f"note: {path} is of a former version and does not say which configuration it belongs to")
 
 
 def config_digest(values: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ def newest(
             problems.append(str(problem))
             continue
         for passed in problems:
-            print(f"warning: {passed}; going on from {path}", file=sys.stderr)
+            say(f"warning: {passed}; going on from {path}")
         return arrays, meta
     if problems:
         raise CheckpointError("no valid checkpoint: " + "; ".join(problems))

@@ -20,13 +20,26 @@ from saute.core.options import as_budget
 from saute.core.typed import rebuilt
 from saute.envs import TASKS, is_native, make_task, task_named
 from saute.learn.constraint import Free, Lagrangian, Pid
+from saute.learn.simmer import PiSchedule, QSchedule
 from saute.runs.checkpoint import config_digest
 from saute.runs.presets import OWN, PRESETS, Changes, changed, changes_of
 
-__all__ = ["ALGORITHMS", "METHODS", "Config", "Experiment", "completed"]
+__all__ = [
+    "ALGORITHMS",
+    "METHODS",
+    "SCHEDULES",
+    "Budget",
+    "BudgetSchedule",
+    "Config",
+    "Experiment",
+    "check_schedule",
+    "completed",
+]
 
 Settings = OnPolicySettings | SacSettings | MbpoSettings | PetsSettings
 Controller = Free | Lagrangian | Pid
+Budget = float | tuple[float, ...]
+"""One number, or one per constraint."""
 
 SETTINGS: dict[str, type[Settings]] = {
     "ppo": OnPolicySettings,
@@ -43,6 +56,8 @@ ENDLESS = {"pendulum", "reacher"}
 MULTIPLIERS: dict[str, type[Controller]] = {"lagrangian": Lagrangian, "pid": Pid, "cvar": Lagrangian, "cvar-tail": Lagrangian}
 METHODS = ("vanilla", "saute", *MULTIPLIERS)
 CONTROLLERS: dict[str, type[Controller]] = {"free": Free, "lagrangian": Lagrangian, "pid": Pid}
+BudgetSchedule = PiSchedule | QSchedule
+SCHEDULES: dict[str, type[BudgetSchedule]] = {"pi": PiSchedule, "q": QSchedule}
 MOST_ENVS = 20
 MOST_SEEDS = 1000
 LONGEST_WHOLE = 100_000
@@ -59,7 +74,7 @@ class Experiment:
     """ppo, trpo, cpo, sac, mbpo or pets."""
     method: str = "saute"
     """vanilla, saute, lagrangian, pid, cvar, cvar-tail (CVaR in the cost advantage too), or combined: saute+lagrangian."""
-    budget: float | tuple[float, ...] | None = None
+    budget: Budget | None = None
     """Safety budget of an episode, one number per constraint; by default the task's own."""
     cost: str | tuple[str, ...] = "cost"
     """Where the info of an own environment has its cost: a key, dotted for nested ones (safety.total), or a key per budget."""
@@ -67,7 +82,7 @@ class Experiment:
     """Discount γ of the cost: the budget is for Σ γᵗ l_t."""
     unsafe_reward: float | Literal["auto"] | None = None
     """Reward of every step once the budget is overspent; by default the task's own, or 0; auto: from random episodes."""
-    lowest_budget: float | tuple[float, ...] | None = None
+    lowest_budget: Budget | None = None
     """Draw the budget of every training episode between this and the budget, so that one policy serves all of them."""
     augment: bool = True
     """Whether a sautéed policy observes its remaining budget."""
@@ -85,7 +100,8 @@ class Experiment:
     epochs: int | None = None
     """Epochs; by default the preset's number for the task."""
     preset: str = "paper"
-    """paper, fast: settings that come to an equally good policy in a fraction of the time, or short: fast for fewer epochs."""
+    """paper, fast: settings that come to an equally good policy in a fraction of the time, short: fast for fewer epochs,
+    or FILE.toml of saute sweep."""
     seed: int = 0
     """The first seed; the others count on."""
     envs: int | None = None
@@ -93,6 +109,8 @@ class Experiment:
     an epoch, 20 at most; mbpo and pets step one."""
     workers: int = 0
     """Processes that step environments which are not JAX-native, for slow ones; 0 steps them in this one."""
+    budget_schedule: Literal["pi", "q"] | None = None
+    """Begin training with small budgets and work up to the full one, as Simmer does: by a PI controller, or by Q-learning."""
 
     @property
     def parts(self) -> set[str]:
@@ -131,6 +149,8 @@ class Config:
     """Episodes of a validation by which the best policy on the way is kept; by default the last one is."""
     validation_every: int = 50
     """Epochs from one validation to the next."""
+    schedule: BudgetSchedule | None = None
+    """How the budget of training episodes is chosen, if the experiment asks for it."""
 
     @property
     def epochs(self) -> int:
@@ -147,17 +167,23 @@ class Config:
         kind = next((name for name, made in CONTROLLERS.items() if own is made), own.__name__)
         values = dataclasses.asdict(self)
         values |= {"constraint": {"kind": kind} | values["constraint"]}
-        return json.loads(json.dumps(values.pop("experiment") | values))
+        return _without_later(json.loads(json.dumps(values.pop("experiment") | values)))
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Config:
         """The same configuration again; values that could not be ours are refused."""
+        values = _with_later(values)
         asked = {field.name for field in dataclasses.fields(Experiment)}
         experiment = rebuilt(Experiment, {name: value for name, value in values.items() if name in asked}, "the experiment")
         _check_method(experiment)
+        for name in ("budget", "lowest_budget"):
+            number = getattr(experiment, name)
+            if number is not None:
+                _numbers(number, name)
         hints = typing.get_type_hints(Config)
-        own = {field.name for field in dataclasses.fields(Config)} - {"experiment", "settings", "constraint"}
-        unknown = values.keys() - asked - own - {"settings", "constraint"}
+        parts = {"experiment", "settings", "constraint", "schedule"}
+        own = {field.name for field in dataclasses.fields(Config)} - parts
+        unknown = values.keys() - asked - own - parts
         if unknown:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}; was it written by another version of saute?")
         controller = dict(values["constraint"])
@@ -166,6 +192,9 @@ class Config:
             experiment,
             settings=rebuilt(SETTINGS[experiment.algo], values["settings"], "settings"),
             constraint=rebuilt(kind, controller, "constraint"),
+            schedule=None
+            if experiment.budget_schedule is None
+            else rebuilt(SCHEDULES[experiment.budget_schedule], values["schedule"], "schedule"),
             **{name: rebuilt(hints[name], values[name], name) for name in own},
         )
 
@@ -188,6 +217,7 @@ def completed(
     budget = None if budget is None else _numbers(budget, "budget")
     _check_budget(asked, budget)
     _check_costs(asked, budget)
+    check_schedule(asked)
     name = asked.env if task is None else task_named(asked.env) or asked.env
     known = OWN if task is None else name
     preset = changes_of(asked.preset, known, asked.algo, asked.parts) if own is None else {}
@@ -207,10 +237,13 @@ def completed(
         ),
         *(own or (SETTINGS[asked.algo](), _controller(asked, budget))),
     )
+    if asked.budget_schedule is not None:
+        config = changed(config, "schedule", SCHEDULES[asked.budget_schedule]())
     for dotted, value in chosen.items():
         config = changed(config, dotted, value)
     config, epochs = _whole_episodes(_with_budgets(config), epochs, horizon)
-    return changed(config, "experiment.epochs", epochs if asked.epochs is None else asked.epochs)
+    config = changed(config, "experiment.epochs", epochs if asked.epochs is None else asked.epochs)
+    return config if config.schedule is None else changed(config, "schedule", config.schedule.planned(config.epochs))
 
 
 def _check_method(asked: Experiment) -> None:
@@ -258,14 +291,16 @@ def _check_env(asked: Experiment) -> Any:
     return make_task(name)
 
 
-def _numbers(value: object, name: str) -> float | tuple[float, ...]:
+def _numbers(value: object, name: str) -> Budget:
     """Positive numbers: one by itself, several as a tuple."""
+    if value == ():
+        raise ValueError(f"{name} is empty; pass one positive number per constraint")
     if not isinstance(value, tuple | list) or len(value) == 1:
         return as_budget(value[0] if isinstance(value, tuple | list) else value, (), name)
     return tuple(as_budget(value, (len(value),), name).tolist())
 
 
-def _check_costs(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
+def _check_costs(asked: Experiment, budget: Budget | None) -> None:
     """As many costs as budgets, before anything is made."""
     keys = 1 if isinstance(asked.cost, str) else len(asked.cost)
     budgets = len(budget) if isinstance(budget, tuple) else 1
@@ -286,7 +321,7 @@ def _check_costs(asked: Experiment, budget: float | tuple[float, ...] | None) ->
         raise ValueError(f"--lowest-budget has {lowest} numbers for {budgets} budget(s); pass one, or one each")
 
 
-def _check_budget(asked: Experiment, budget: float | tuple[float, ...] | None) -> None:
+def _check_budget(asked: Experiment, budget: Budget | None) -> None:
     if not 0.0 < asked.discount <= 1.0:
         raise ValueError(f"--discount {asked.discount} is outside (0, 1]; use 1 to count every cost fully, as the paper does")
     if budget is None and (asked.parts != {"vanilla"} or asked.algo == "cpo"):
@@ -301,7 +336,44 @@ def _check_budget(asked: Experiment, budget: float | tuple[float, ...] | None) -
         )
 
 
-def _controller(asked: Experiment, budget: float | tuple[float, ...] | None) -> Controller:
+def check_schedule(asked: Experiment) -> None:
+    """Refuse a schedule of budgets where there is no single budget that it could work up to."""
+    schedule = asked.budget_schedule
+    if schedule is None:
+        return
+    nearest(schedule, SCHEDULES, "budget schedule")
+    if not asked.sauted:
+        raise ValueError(f"--budget-schedule {schedule} is for sautéed policies; {asked.method!r} carries no budget")
+    if asked.lowest_budget is not None:
+        raise ValueError(
+            f"--budget-schedule {schedule} and --lowest-budget {asked.lowest_budget} both choose the budgets of training "
+            "episodes; use one of them"
+        )
+    if asked.discount != 1.0:
+        raise ValueError(
+            f"--budget-schedule {schedule} compares the budget with plain sums of costs, which --discount {asked.discount} "
+            "does not give; use --discount 1"
+        )
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the entries that former versions did not have, where they say nothing: so the files of those stay valid."""
+    values = {name: value for name, value in values.items() if "schedule" not in name or value is not None}
+    model = values["settings"].get("model", {})
+    if model.get("pessimism") == 0.0:
+        del model["pessimism"]
+    return values
+
+
+def _with_later(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With these entries again."""
+    settings = dict(values["settings"])
+    if "model" in settings:
+        settings["model"] = {"pessimism": 0.0, **settings["model"]}
+    return {"budget_schedule": None, **values, "settings": settings}
+
+
+def _controller(asked: Experiment, budget: Budget | None) -> Controller:
     if asked.algo == "cpo":
         return Free(cast(Any, budget))
     kind = next((MULTIPLIERS[part] for part in MULTIPLIERS if part in asked.parts), None)

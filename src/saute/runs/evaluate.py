@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes
+from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
@@ -230,7 +230,7 @@ def _on_host(
     """One episode of each environment; those that end early start another, which does not count."""
     count, blank = envs.num_envs, policy.memory(envs.num_envs)
     if envs.horizon is None:
-        print(f"no time limit is known; episodes are given up after {LONGEST:,} steps", file=sys.stderr)
+        say(f"no time limit is known; episodes are given up after {LONGEST:,} steps")
     stream = begin_on_host(envs, seed, blank, ledger)
     done, kept = np.zeros(count, bool), None
     steps = host_steps(envs, lambda memory, obs, _: act(parameters, memory, obs), stream, blank, ledger)

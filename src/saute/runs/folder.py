@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,6 @@ from saute.core.files import (
     parsed,
     read_sealed,
     read_text,
-    refuse_link,
     sealed,
     sweep,
     unsealed,
@@ -30,24 +29,33 @@ from saute.core.files import (
     write_sealed,
 )
 from saute.core.stopping import whole
-from saute.runs.checkpoint import digest_beside, newest, numbered, refuse_odd, restore, save
+from saute.core.text import say
+from saute.runs.checkpoint import digest_beside, load, newest, numbered, refuse_odd, restore, save
 from saute.runs.config import Config
+from saute.runs.holding import MARK, held, holder_of
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
 from saute.runs.trained import finite, save_policies
 
 __all__ = [
+    "NUMBERS",
     "Folder",
     "Metrics",
     "TrainingError",
     "begun",
+    "describe",
     "discard_start",
+    "exclusively",
+    "finished",
+    "folder_of",
     "inherited",
+    "latest",
     "names_of",
     "opened",
     "read_config",
     "read_metrics",
     "source_of",
+    "stored_numbers",
 ]
 
 NUMBERS = "metrics"
@@ -58,7 +66,7 @@ Metrics = dict[str, float]
 
 Show = Callable[[Any], Any]
 """Seed → parameters of its policy, as far as it is."""
-OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock")
+OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock", MARK)
 """What a run writes into its folder before its first checkpoint."""
 INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
 """What a training can begin with of another: nets, and what they see observations through."""
@@ -71,8 +79,10 @@ class TrainingError(RuntimeError):
 class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
-    def __init__(self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show):
-        self.path, self.config, self._shown = path, config, shown
+    def __init__(
+        self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show, ours: Callable[[], bool]
+    ):
+        self.path, self.config, self._shown, self._ours = path, config, shown, ours
         self._description = {**description, "config": config.digest}
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
@@ -97,21 +107,16 @@ class Folder:
                 raise TrainingError(
                     f"{self.path} has {meta['epoch']} epochs already, more than {epochs}; ask for at least as many"
                 )
-            kept = self._numbers(arrays.pop(NUMBERS, None), meta)
+            kept = self._numbers(arrays, meta)
             seeds = list(restore(template, arrays, self.path))
-        lines = list(map(_as_line, range(len(kept)), kept))
-        content = "".join(lines).encode()
         with self._writing():
-            write_atomically(self._lines, content)
-            self._written, self._end = len(kept), len(content)
-            write_sealed(self.path / "config.json", self.config.as_json())
-            write_sealed(self.path / "versions.json", versions())
+            self._written, self._end = len(kept), describe(self.path, self.config, kept)
         return seeds, kept
 
-    def _numbers(self, stored: np.ndarray | None, meta: Mapping[str, Any]) -> list[list[Metrics]]:
+    def _numbers(self, arrays: dict[str, np.ndarray], meta: Mapping[str, Any]) -> list[list[Metrics]]:
         """The metrics up to a checkpoint, which has a copy of them; those of a former version have none."""
         lines = _whole_lines(self._lines)
-        if stored is None:
+        if NUMBERS not in arrays:
             if len(lines) < meta["epoch"]:
                 raise CheckpointError(
                     f"{self._lines} has only {len(lines)} of the {meta['epoch']} epochs of the newest checkpoint, which is of "
@@ -120,11 +125,11 @@ class Folder:
                 )
             return lines[: meta["epoch"]]
         try:
-            kept = [[dict(zip(meta["names"], seed, strict=True)) for seed in epoch] for epoch in stored.tolist()]
+            kept = stored_numbers(arrays, meta)
         except (KeyError, TypeError, ValueError) as problem:
             raise CheckpointError(f"the newest checkpoint of {self.path} has odd numbers ({problem!r}); delete it") from None
         if list(map(_as_line, range(len(kept)), lines)) != list(map(_as_line, range(len(kept)), kept)):
-            print(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint", file=sys.stderr)
+            say(f"warning: {self._lines} is damaged or incomplete; restored from the checkpoint")
         return kept
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
@@ -162,7 +167,7 @@ class Folder:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """What is written inside is, unless the folder was removed or begun anew by another process, or the disk is full."""
-        if _identity(self.path) != self._identity:
+        if _identity(self.path) != self._identity or not self._ours():
             raise TrainingError(f"{self.path} was removed or begun anew while this process trained in it; nothing is written")
         try:
             yield
@@ -186,6 +191,20 @@ class Folder:
             )
 
 
+def describe(run: pathlib.Path, config: Config, metrics: list[list[Metrics]]) -> int:
+    """Write what a run is, with what it was made, and the numbers of its epochs, of which the bytes are told."""
+    content = "".join(map(_as_line, range(len(metrics)), metrics)).encode()
+    write_atomically(run / "metrics.jsonl", content)
+    write_sealed(run / "config.json", config.as_json())
+    write_sealed(run / "versions.json", versions())
+    return len(content)
+
+
+def stored_numbers(arrays: dict[str, np.ndarray], meta: Mapping[str, Any]) -> list[list[Metrics]]:
+    """The numbers of all epochs that a checkpoint has beside its arrays, of which they are taken."""
+    return [[dict(zip(meta["names"], seed, strict=True)) for seed in epoch] for epoch in arrays.pop(NUMBERS).tolist()]
+
+
 def _identity(path: pathlib.Path) -> tuple[int, int] | None:
     """The lock itself, whatever its name: while it is held, no other file can have the same numbers."""
     try:
@@ -202,13 +221,15 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
         raise TrainingError(f"init: {run} has no checkpoint to begin with; name the folder of a run that has trained")
     arrays = {name: array for name, array in found[0].items() if name != NUMBERS}
     seeds = 1 + max(int(name[1 : name.index("]")]) for name in arrays)
-    inner = ".training.state" if any(".training.state." in name for name in arrays) else ".state"
+    # Validation and schedules of budgets each keep the training that they are about.
+    inner = next(name for name in arrays if ".state" in name).partition("]")[2].partition(".state")[0] + ".state"
 
     def stored(state: Any, seed: int) -> Any:
         parts = {}
         for field in INHERITED & set(state._fields):
             place = f"[{seed % seeds}]{inner}.{field}"
-            own = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            named = {name.removeprefix(place): value for name, value in arrays.items() if name.startswith(place)}
+            own = {name: value for name, value in named.items() if not name[:1].isidentifier()}  # not policy_optimiser
             try:
                 parts[field] = finite(restore(getattr(state, field), own, run), run)
             except CheckpointError as problem:
@@ -228,24 +249,31 @@ def opened(
         yield None
         return
     path = pathlib.Path(out)
-    try:
-        fresh = not (path / "config.json").exists()
-        folder_in(path, "checkpoints")
-        refuse_link(path / ".lock")
-        lock = filelock.FileLock(path / ".lock", timeout=0)
-        lock.acquire()
-    except filelock.Timeout:
-        raise TrainingError(f"another process is training in {path}; wait for it, or choose another --out") from None
-    except OSError as problem:
-        raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
-    mine = _identity(path)
-    try:
-        yield Folder(path, config, description, shown)
-    finally:
-        with whole():
-            if fresh and _identity(path) == mine:
-                discard_start(path)
-            lock.release()
+    fresh = not os.path.exists(path / "config.json")  # False too where names are too long, which is said below
+    with exclusively(path) as ours:
+        mine = _identity(path)
+        try:
+            yield Folder(path, config, description, shown, ours)
+        finally:
+            with whole():
+                if fresh and _identity(path) == mine:
+                    discard_start(path)
+
+
+@contextlib.contextmanager
+def exclusively(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
+    """A run folder that no other process trains in; what it gives tells whether that is still so."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder_in(path, "checkpoints")
+            ours = stack.enter_context(held(path))
+        except filelock.Timeout:
+            other = holder_of(path)
+            where = "" if other is None else f", with number {other.pid} on {other.host}"
+            raise TrainingError(f"another process is training in {path}{where}; wait for it, or choose another --out") from None
+        except OSError as problem:
+            raise TrainingError(f"cannot write to {path} ({problem.strerror}); choose another folder with --out") from None
+        yield ours
 
 
 def discard_start(run: pathlib.Path) -> None:
@@ -262,6 +290,34 @@ def discard_start(run: pathlib.Path) -> None:
 def begun(run: pathlib.Path) -> bool:
     """Whether a folder has something to go on from: a checkpoint."""
     return bool(numbered(run / "checkpoints"))
+
+
+def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:
+    """The folder of a run: equal settings share one, whatever their preset is called, so that figures share runs."""
+    numbers, asked = config.as_json(), config.experiment
+    del numbers["preset"]
+    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:10]
+    return runs / f"{asked.env}-{asked.method}-{asked.algo}-{digest}"
+
+
+def finished(run: pathlib.Path) -> bool:
+    """Whether a run is complete: one whole line of metrics per epoch, and the policies of the last one."""
+    try:
+        config = read_config(run)
+        done = read_text(run / "metrics.jsonl").count("\n")
+        return done == config.epochs == load(run / "policy.safetensors", config=config.digest)[1]["epochs"]
+    except (OSError, CheckpointError, UserError, KeyError):
+        return False
+
+
+def latest(run: pathlib.Path) -> tuple[int, list[Metrics] | None]:
+    """How many epochs are written in the metrics, and the numbers of the last one, if it can be read."""
+    file = run / "metrics.jsonl"
+    try:
+        lines = read_text(file).split("\n")[:-1]
+        return len(lines), _from_line(lines[-1], len(lines) - 1, file) if lines else None
+    except (OSError, CheckpointError):
+        return 0, None
 
 
 def source_of(run: pathlib.Path) -> pathlib.Path:

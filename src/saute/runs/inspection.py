@@ -18,12 +18,12 @@ import numpy as np
 from gymnasium import spaces
 
 from saute.core.cost import CostSource, read
+from saute.core.limits import limit_of
+from saute.core.six_tuple import five_of
 from saute.runs.advice import unsafe_reward_for
 
 __all__ = ["Episode", "Inspection", "Key", "auto_unsafe_reward", "costs_of", "greediest", "inspect", "look_alikes", "whole"]
 
-LIMITS = ("_max_episode_steps", "horizon")
-"""Where Gymnasium's TimeLimit, and environments with a limit of their own, keep it."""
 OURS = {"remaining", "task_reward", "violated", "episode_cost", "episode_task_return", "episode_violated"}
 """What a sautéed environment adds to `info`."""
 
@@ -105,7 +105,7 @@ def inspect(
     try:
         env.action_space.seed(seed)
         env.reset(seed=seed)
-        _stepped(env, env.action_space.sample())  # what is compiled at first is not part of the speed
+        env.step(env.action_space.sample())  # what is compiled at first is not part of the speed
         began = time.perf_counter()
         freely = _plays(env, notes, (_sampled(env.action_space) for _ in range(episodes)), seed, began + seconds / 2, steps)
         actions = [_repeated(action) for action in _to_hold(env.action_space, episodes)]
@@ -113,7 +113,7 @@ def inspect(
         return Inspection(
             env.observation_space,
             env.action_space,
-            _limit(env),
+            limit_of(env),
             *_own(env),
             (cost,) if isinstance(cost, str) else (getattr(cost, "__name__", "cost"),) if callable(cost) else tuple(cost),
             freely,
@@ -191,7 +191,7 @@ def _play(env: gym.Env, notes: _Notes, actions: Iterator[Any], seed: int, until:
     for action in actions:
         before = copy.deepcopy(obs) if callable(notes.source) else None
         began = time.perf_counter()
-        obs, reward, terminated, truncated, info = _stepped(env, action)
+        obs, reward, terminated, truncated, info = five_of(env.step(action))
         now = time.perf_counter()
         notes.seconds += now - began
         notes.steps += 1
@@ -208,13 +208,6 @@ def _play(env: gym.Env, notes: _Notes, actions: Iterator[Any], seed: int, until:
             break
     paid = np.array(costs, float).reshape(len(rewards), -1) if notes.problem is None else np.empty((len(rewards), 0))
     return Episode(np.array(rewards), paid, end)
-
-
-def _stepped(env: gym.Env, action: Any) -> Any:
-    result: Any = env.step(action)
-    if len(result) != 5:
-        raise ValueError(f"step returned {len(result)} values instead of 5; wrap the environment in saute.from_six_tuple")
-    return result
 
 
 def _cost(notes: _Notes, before: object, action: object, obs: object, info: Mapping[str, Any]) -> Any:
@@ -273,14 +266,6 @@ def _to_hold(space: spaces.Space[Any], count: int) -> list[Any]:
         middle = (space.low.astype(float) + space.high) / 2
         chosen = [space.low, space.high, middle.astype(space.dtype)]
     return [*chosen, *(space.sample() for _ in range(count))][:count]
-
-
-def _limit(env: gym.Env) -> int | None:
-    """The tightest time limit that is known."""
-    limits = [env.get_wrapper_attr(name) for name in LIMITS if env.has_wrapper_attr(name)]
-    limits += [getattr(getattr(env.unwrapped, "env", None), "horizon", None)]
-    limits += [None if env.spec is None else env.spec.max_episode_steps]
-    return min((int(limit) for limit in limits if limit), default=None)
 
 
 def _own(env: gym.Env) -> tuple[float | None, float | None]:

@@ -7,30 +7,33 @@ import dataclasses
 import functools
 import math
 import pathlib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from saute.core.cost import CostSource
+from saute.core.names import nearest
 from saute.core.options import BudgetLike, Options
 from saute.core.protocol import Env, spec_of
 from saute.core.stopping import whole
+from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
-from saute.evidence.certificate import Certificate, certify
+from saute.evidence.certificate import Certificate
 from saute.learn.agent import Agent
 from saute.learn.drive import Drive, drive
+from saute.learn.simmer import simmered
 from saute.runs.advice import Seen, advice, watched
 from saute.runs.build import Algorithm, algorithm_of, described, environment_of, ledger_of, planned, selection_of
-from saute.runs.config import Config
+from saute.runs.config import SCHEDULES, Budget, BudgetSchedule, Config
 from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
-from saute.runs.outcomes import HOST_BATCH, Evaluation
-from saute.runs.report import reporting
-from saute.runs.source import IN_PYTHON, Source, is_ready
+from saute.runs.outcomes import HOST_BATCH, Evaluation, certified
+from saute.runs.report import each_named, reporting
+from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
 from saute.serve.policy import Policy
@@ -46,7 +49,7 @@ def _warned(text: str) -> None:
 
 
 def _printed(text: str) -> None:
-    print("note:", text, file=sys.stderr)
+    say(f"note: {text}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +70,9 @@ class Run:
         description = policy_description(spec_of(self.job.env), cast(Any, self.agent.policy), len(self.metrics))
         return policy_of(self.policies[seed], description)
 
-    def evaluate(self, episodes: int = 100, seed: int = TEST_SEED, budget: Any = None, sampled: bool = False) -> Evaluation:
+    def evaluate(
+        self, episodes: int = 100, seed: int = TEST_SEED, budget: float | Sequence[float] | None = None, sampled: bool = False
+    ) -> Evaluation:
         """Episodes of every seed's deterministic policy on starts that training never saw, at its own budget or another.
 
         `sampled` policies draw their actions, as in training.
@@ -88,15 +93,13 @@ class Run:
         done = self.evaluate(episodes, seed)
         if done.budget is None:
             raise ValueError("there is no budget to certify; train with budget=…, in the units of the cost")
-        violated = [one.violated if one.violated_each is None else one.violated_each for one in done.outcomes]
-        spent, returns = [one.spent for one in done.outcomes], [one.task_return for one in done.outcomes]
-        return certify(spent, done.budget, violated=cast(Any, violated), returns=returns, confidence=confidence)
+        return certified(done.outcomes, done.budget, confidence)
 
     def __repr__(self) -> str:
         asked, last = self.config.experiment, self.metrics[-1]
 
         def over_seeds(name: str) -> str:
-            each = [one for one in last[0] if one == name or one.removeprefix(f"{name}_").isdigit()]
+            each = each_named(name, last[0])
             shown = [" ".join("–" if math.isnan(seed[one]) else f"{seed[one]:.4g}" for seed in last) for one in each]
             return ", ".join(shown) or "–"
 
@@ -110,7 +113,7 @@ class Run:
 
 def train(
     algorithm: Algorithm | str,
-    env: Any,
+    env: Trainable,
     *,
     budget: BudgetLike | None = None,
     cost: CostSource = "cost",
@@ -125,6 +128,7 @@ def train(
     envs: int | None = None,
     workers: int = 0,
     selection: Selection | None = None,
+    budget_schedule: BudgetSchedule | Literal["pi", "q"] | None = None,
     init: str | pathlib.Path | None = None,
     out: str | pathlib.Path | None = None,
     hook: Hook | None = None,
@@ -149,6 +153,7 @@ def train(
         envs: environments side by side, for those that are not JAX-native.
         workers: processes that step slow environments.
         selection: keeps the policies that are best in validation, instead of the last ones.
+        budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
         init: run folder whose policies and values training begins with.
         out: run folder.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
@@ -156,7 +161,8 @@ def train(
         checkpoint_seconds: time from one checkpoint to the next.
     """
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
-    job = _job(algorithm, env, budget, cost, method, settings, selection, seeds=seeds, epochs=epochs, seed=seed, **asked)
+    numbers = {"seeds": seeds, "epochs": epochs, "seed": seed}
+    job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **numbers, **asked)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
 
@@ -170,7 +176,7 @@ class _Job(NamedTuple):
     selection: Selection | None = None
     source: Source | None = None
 
-    def test_env(self, count: int, budget: Any = None) -> Env | HostEnvs:
+    def test_env(self, count: int, budget: Budget | None = None) -> Env | HostEnvs:
         """The environment of tests: made anew by its name or its function; where it cannot be, that of training."""
         named = not self.config.experiment.env.startswith(IN_PYTHON)
         if self.source is None and not named:
@@ -180,26 +186,43 @@ class _Job(NamedTuple):
 
 def _job(
     algorithm: Algorithm | str,
-    env: Any,
+    env: Trainable,
     budget: BudgetLike | None,
     cost: CostSource,
     method: str | None,
     settings: Mapping[str, Any] | None,
     selection: Selection | None,
+    schedule: BudgetSchedule | str | None,
     **asked: Any,
 ) -> _Job:
     """From what `train` is asked for; a learner and an environment that are ready are taken as they are."""
     _check_counts(seeds=asked["seeds"], epochs=1 if asked["epochs"] is None else asked["epochs"])
+    kind, own = _kind_of(schedule)
     if isinstance(algorithm, str) or method is not None or not is_ready(env):
         changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
-        config, source = planned(algorithm, env, cost, method, changes, budget=budget, **asked)
+        changes |= {} if own is None else {"schedule": own}
+        config, source = planned(algorithm, env, cost, method, changes, budget=budget, budget_schedule=kind, **asked)
         algorithm, env = algorithm_of(config), environment_of(config, source=source)
         ledger = ledger_of(env, algorithm, config.experiment.budget, config.experiment.discount)
         return _Job(algorithm, env, ledger, config, selection or selection_of(config, source), source)
     ledger = ledger_of(env, algorithm, budget, asked["discount"])
     numbers = {"seeds": asked["seeds"], "epochs": asked["epochs"] or 300, "seed": asked["seed"]}
-    config = described(algorithm, env, ledger, selection, **numbers)
+    config = described(algorithm, env, ledger, selection, own, budget_schedule=kind, **numbers)
     return _Job(algorithm, env, ledger, config, selection)
+
+
+def _kind_of(schedule: BudgetSchedule | str | None) -> tuple[str | None, BudgetSchedule | None]:
+    """The name of a schedule, and the schedule; by its name alone it has the usual settings."""
+    if schedule is None:
+        return None, None
+    if isinstance(schedule, str):
+        kind = nearest(schedule, SCHEDULES, "budget schedule")
+        return kind, SCHEDULES[kind]()
+    for kind, made in SCHEDULES.items():
+        if isinstance(schedule, made):
+            return kind, schedule
+    known = '"pi", "q", saute.pi_schedule(…) or saute.q_schedule(…)'
+    raise ValueError(f"budget_schedule={schedule!r} is no schedule; pass {known}")
 
 
 def _trained(
@@ -216,9 +239,17 @@ def _trained(
     agent = job.algorithm.agent(spec_of(env))
     # What cannot be saved is said now, not after the training.
     description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
-    body = drive(agent, env, job.ledger)
+    schedule = config.schedule
+    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
+        raise ValueError(
+            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
+        )
+    full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
+    body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
     stored = None if init is None else inherited(pathlib.Path(init))
     body = body._replace(first=functools.partial(_begun, body, stored))
+    if schedule is not None:
+        body = simmered(body, schedule, full)
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
     # The best policy so far is known without another validation.
@@ -260,13 +291,19 @@ def _check_counts(**numbers: int) -> None:
             raise ValueError(f"{name}={number!r} must be a whole number ≥ 1")
 
 
-def run(config: Config, out: pathlib.Path, logs: tuple[str, ...] = (), init: pathlib.Path | None = None) -> Run:
+def run(
+    config: Config,
+    out: pathlib.Path,
+    logs: tuple[str, ...] = (),
+    init: pathlib.Path | None = None,
+    advise: Advise = _printed,
+) -> Run:
     """Train a configuration in a folder, from where it stands, and tell how it goes."""
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
     ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
         job = _Job(algorithm, env, ledger, config, selection_of(config))
-        return _trained(job, out, init, report.epoch, _printed, begin=report.begin)
+        return _trained(job, out, init, report.epoch, advise, begin=report.begin)
 
 
 @dataclasses.dataclass

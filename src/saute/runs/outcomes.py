@@ -6,8 +6,7 @@ import contextlib
 import hashlib
 import io
 import pathlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,10 +16,12 @@ from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.progress import Meter, progress
 from saute.core.tables import columns
+from saute.core.text import say
 from saute.envs import task_named
+from saute.evidence.certificate import Certificate, certify
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
-from saute.runs.config import Config
+from saute.runs.config import Budget, Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
 from saute.runs.folder import read_config, source_of
 from saute.runs.presets import changed
@@ -33,6 +34,8 @@ __all__ = [
     "Budget",
     "Elsewhere",
     "Evaluation",
+    "certified",
+    "flags_of",
     "heads",
     "in_words",
     "keep_outcomes",
@@ -50,10 +53,6 @@ HEADS = ("run", "budget", "seed", "task return", "cost", "worst", "violations")
 def heads(discount: float) -> list[str]:
     """The heads, which say so if costs are discounted."""
     return [f"discounted {head}" if head == "cost" and discount != 1.0 else head for head in HEADS]
-
-
-Budget = float | tuple[float, ...]
-"""One number, or one per constraint."""
 
 
 class Elsewhere(NamedTuple):
@@ -155,6 +154,19 @@ class Evaluation(NamedTuple):
         return columns([heads(self.discount)[1:], *rows], right=range(5))
 
 
+def certified(outcomes: Sequence[Outcome], budget: Budget, confidence: float) -> Certificate:
+    """What the episodes of every seed prove about the budget, each held against the budget that it carried itself."""
+    spent, returns = [one.spent for one in outcomes], [one.task_return for one in outcomes]
+    return certify(spent, budget, violated=flags_of(outcomes), returns=returns, confidence=confidence)
+
+
+def flags_of(outcomes: Sequence[Outcome]) -> list[np.ndarray] | None:
+    """Which episodes of every seed violated, of several budgets which each; None if they had no budget."""
+    each = [one.violated if one.violated_each is None else one.violated_each for one in outcomes]
+    known = [flags for flags in each if flags is not None]
+    return known if len(known) == len(outcomes) else None
+
+
 def keep_outcomes(folder: pathlib.Path, outcomes: list[Outcome]) -> dict[str, str]:
     """Write the numbers of every episode, as episodes/seed-0.npz and so on, and give the SHA-256 of each file."""
     place = folder_in(folder, "episodes")
@@ -201,7 +213,7 @@ def _warn_of_unseen(run: pathlib.Path, config: Config, budget: Budget) -> None:
         highest = in_words(asked.budget)
         known = highest if np.array_equal(lowest, asked.budget) else f"{in_words(lowest)} to {highest}"
         began = f"began with a budget of {in_words(budget)}, only with {known}"
-        print(f"warning: no episode of {run}'s training {began}", file=sys.stderr)
+        say(f"warning: no episode of {run}'s training {began}")
 
 
 def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> list[list[str]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import tomllib
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from saute.core.files import read_text
 from saute.core.names import nearest
 
-__all__ = ["OWN", "PRESETS", "TABLE", "changed", "changes_of"]
+__all__ = ["OWN", "PRESETS", "TABLE", "at", "changed", "changes_of", "stored_preset"]
 
 PRESETS = ("paper", "fast", "short")
 """short: fast ones for fewer epochs, for what is only compared."""
@@ -134,7 +137,32 @@ def changes_of(preset: str, task: str, algo: str, methods: Collection[str]) -> d
     return {name: value for row in TABLE if row.fits(preset, task, algo, methods) for name, value in row.changes.items()}
 
 
-def changed(whole: T, name: str, value: Any) -> T:
+def stored_preset(file: str) -> tuple[str, dict[str, Any]]:
+    """A preset in a TOML file: the name of the one that it is based on, and what it changes."""
+    path = pathlib.Path(file)
+    try:
+        values = tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise ValueError(f"preset {file} does not exist; name a file that saute sweep wrote, or {', '.join(PRESETS)}") from None
+    except ValueError as problem:
+        raise ValueError(f"preset {file} cannot be read: {problem}") from problem
+    unknown = values.keys() - {"preset", "changes"}
+    if unknown or not isinstance(values.get("changes", {}), dict):
+        raise ValueError(
+            f"preset {file} has {', '.join(sorted(unknown)) or 'odd changes'}; it may have preset = … and [changes]"
+        )
+    plain = {name: tuple(one) if isinstance(one, list) else one for name, one in values.get("changes", {}).items()}
+    return nearest(values.get("preset", PRESETS[0]), PRESETS, "preset"), plain
+
+
+def at(whole: Any, name: str) -> Any:
+    """The part of a dataclass, or of a mapping, at a dotted name; None if a mapping has none."""
+    first, _, rest = name.partition(".")
+    part = whole.get(first) if isinstance(whole, Mapping) else getattr(whole, first)
+    return at(part, rest) if rest else part
+
+
+def changed(whole: T, name: str, value: object) -> T:
     """A dataclass, or a mapping, with the part at a dotted name replaced."""
     first, _, rest = name.partition(".")
     if isinstance(whole, Mapping):

@@ -5,31 +5,39 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import math
-import os
 import pathlib
 import platform
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saute.core.files import folder_in, refuse_link
+from saute.core.machine import cores
 from saute.core.names import nearest
 from saute.core.progress import Forms, Meter, progress, speed
+from saute.core.text import say
 from saute.runs.config import Config
 
-__all__ = ["LOGGERS", "Report", "logger", "outcome_told", "reporting", "told", "versions"]
+__all__ = ["LOGGERS", "Report", "Told", "logger", "numbers_told", "outcome_told", "reporting", "told", "unlike", "versions"]
 
 Metrics = list[dict[str, float]]
 Log = Callable[[int, Metrics], None]
 """(epoch, numbers of every seed) → None."""
 PACKAGES = ("saute", "gymnasium", "jax", "jaxlib", "mujoco", "numpy", "optax", "scipy")
+SAME = ("python", *PACKAGES)
+"""What all machines that share a work have to agree on."""
 
 
 def versions() -> dict[str, Any]:
     """What a run was made with."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count(), **packages}
+    return {"python": platform.python_version(), "system": platform.system(), "cores": cores(), **packages}
+
+
+def unlike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
+    """Which of the versions are not those that are expected, and what to do about it."""
+    odd = [f"{name} {found.get(name)} instead of {expected[name]}" for name in SAME if found.get(name) != expected[name]]
+    return f"it has {', '.join(odd)}; install the same on all machines" if odd else None
 
 
 class Report(NamedTuple):
@@ -58,25 +66,59 @@ def reporting(config: Config, out: pathlib.Path, logs: tuple[str, ...]) -> Itera
         yield Report(meter.begin, epoch)
 
 
-def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> list[Forms]:
-    """What to say of an epoch: the return over all seeds in which an episode has ended, the worst costs, all violations.
+class Told(NamedTuple):
+    """What there is to say of an epoch."""
 
-    Each of several costs is beside its budget, as in "worst 12.1/30 3.2/5".
-    """
+    returns: list[float]
+    """Of every seed in which an episode has ended."""
+    costs: list[float]
+    """Means over the seeds, one for each cost."""
+    worst: list[float]
+    violated: int | None
+    """Episodes that overspent their budget; None if they had none."""
+    episodes: int
+
+
+def numbers_told(metrics: Metrics) -> Told | None:
+    """The numbers of an epoch over all seeds in which an episode has ended; None if none has."""
     ended = [seed for seed in metrics if seed["episodes"] > 0]
     if not ended:
-        return [("no episode ended yet",)]
+        return None
 
     def known(name: str) -> list[float]:
         return [seed[name] for seed in ended if not math.isnan(seed[name])]
 
     returns = known("task_return")
-    costs = [name for name in ended[0] if name == "cost" or name.removeprefix("cost_").isdigit()]
+    costs = each_named("cost", ended[0])
     means = [sum(known(name)) / len(known(name)) for name in costs]
     counted = sum(seed["episodes"] for seed in ended)
     overspent = sum(seed["violation_rate"] * seed["episodes"] for seed in ended)
     worst = [max(known(f"worst_{name}")) for name in costs]
-    return outcome_told(returns, means, worst, None if math.isnan(overspent) else round(overspent), round(counted), budget)
+    return Told(returns, means, worst, None if math.isnan(overspent) else round(overspent), round(counted))
+
+
+def told(metrics: Metrics, budget: float | Sequence[float] | None = None) -> list[Forms]:
+    """What to say of an epoch: the return over all seeds in which an episode has ended, the worst costs, all violations.
+
+    Each of several costs is beside its budget, as in "worst 12.1/30 3.2/5".
+    """
+    found = numbers_told(metrics)
+    if found is None:
+        return [("no episode ended yet",)]
+    return [*outcome_told(*found, budget), *_begun_with([seed for seed in metrics if seed["episodes"] > 0])]
+
+
+def each_named(name: str, metrics: Iterable[str]) -> list[str]:
+    """The names of a number that there may be one of for each constraint: cost, or cost_0, cost_1 and so on."""
+    return [one for one in metrics if one == name or one.removeprefix(f"{name}_").isdigit()]
+
+
+def _begun_with(metrics: Metrics) -> list[Forms]:
+    """The least and the greatest budget that a schedule gave to episodes, if there is one."""
+    each = [[seed[name] for seed in metrics] for name in each_named("budget", metrics[0])]
+    spans = [(min(budgets), max(budgets)) for budgets in each]
+    texts = [f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}" for low, high in spans]
+    return [(f"begun with {' and '.join(texts)}",)] if texts else []
 
 
 def outcome_told(
@@ -131,7 +173,7 @@ def _tensorboard(out: pathlib.Path, config: dict[str, Any]) -> Iterator[Log]:
             write()
         except OSError as problem:
             broken = True
-            print(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on", file=sys.stderr)
+            say(f"warning: no more numbers for TensorBoard ({problem.strerror}); training goes on")
 
     def log(epoch: int, metrics: Metrics) -> None:
         def write() -> None:

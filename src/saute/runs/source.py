@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from saute.core.cost import CostSource
@@ -16,14 +18,17 @@ from saute.core.modules import module_named
 from saute.core.names import nearest
 from saute.core.options import Options
 from saute.core.protocol import Env
+from saute.core.six_tuple import five_of
 from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "found", "imported", "is_ready", "named", "refuse_modules"]
+__all__ = ["IN_PYTHON", "Source", "Trainable", "found", "imported", "is_ready", "made", "named", "refuse_modules"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
+Trainable = str | gym.Env | VectorEnv | HostEnvs | Env | Callable[[], gym.Env]
+"""What a user may train on: a name, an environment, a vector of them, or a class or function that makes one."""
 
 
 class Source(NamedTuple):
@@ -100,7 +105,27 @@ def named(name: str, cost: CostSource = "cost") -> Source:
                 f"cannot import {module!r} ({problem}); run from the folder that holds it, or install it"
             ) from problem
     nearest(id, gym.registry, "environment")
-    return Source(name, functools.partial(gym.make, id), cost=imported(cost))
+    return Source(name, functools.partial(made, name), cost=imported(cost))
+
+
+def made(env: str | EnvSpec, **asked: Any) -> gym.Env:
+    """What `gym.make` makes, also of steps with six values, and in processes that have not imported its module."""
+    if isinstance(env, str):
+        module, _, id = env.rpartition(":")
+        if module:
+            module_named(module)
+        env = gym.spec(id)
+    if env.entry_point is not None:
+        env = dataclasses.replace(env, entry_point=functools.partial(_of_five, env.entry_point))
+    return gym.make(env, **asked)
+
+
+def _of_five(entry: Any, **asked: Any) -> gym.Env:
+    """An environment whose steps have five values before Gymnasium's own wrappers see them, which take no others."""
+    env: Any = (load_env_creator(entry) if isinstance(entry, str) else entry)(**asked)
+    step = env.step
+    env.step = lambda action: five_of(step(action))
+    return env
 
 
 def imported(cost: CostSource) -> CostSource:
@@ -124,12 +149,12 @@ def refuse_modules(run: str | os.PathLike[str], *names: str) -> None:
         )
 
 
-def is_ready(env: Any) -> bool:
+def is_ready(env: object) -> TypeGuard[Env | HostEnvs]:
     """Whether learners can train on it as it is; a class or a Gymnasium environment may have what an `Env` has, and is none."""
     return isinstance(env, HostEnvs) or (isinstance(env, Env) and not isinstance(env, gym.Env | VectorEnv | type))
 
 
-def found(env: Any, cost: CostSource = "cost") -> Source:
+def found(env: Trainable, cost: CostSource = "cost") -> Source:
     """Whatever was given: a name, an environment, a function that makes one, a vector environment, or a JAX-native `Env`."""
     if not isinstance(cost, str) and not callable(cost):
         cost = tuple(cost)
@@ -154,4 +179,4 @@ def _of_instance(env: gym.Env, cost: CostSource) -> Source:
     if spec is None:
         return Source(f"{IN_PYTHON}{type(env.unwrapped).__name__}", ready=HostEnvs(lambda: env, cost=cost), cost=cost)
     plain = not spec.kwargs and not spec.additional_wrappers
-    return Source(spec.id if plain else f"{IN_PYTHON}{spec.id}", functools.partial(gym.make, spec), cost=cost)
+    return Source(spec.id if plain else f"{IN_PYTHON}{spec.id}", functools.partial(made, spec), cost=cost)

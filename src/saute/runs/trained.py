@@ -112,7 +112,7 @@ def planner_layout(meta: Mapping[str, Any]) -> dict[str, Any]:
     return named_leaves(jax.eval_shape(net_of(meta).init, jax.random.key(0)))
 
 
-def _refuse_huge(described: Any) -> None:
+def _refuse_huge(described: object) -> None:
     """Refuse sizes that no planner has, before anything is made of them."""
     parts = described.values() if isinstance(described, dict) else described if isinstance(described, list) else ()
     for part in parts:

@@ -133,7 +133,7 @@ class BudgetedPolicy:
             )
         self.spend(np.broadcast_to(self.missing_cost, np.shape(self.remaining))[()])
 
-    def _hold(self, obs: ArrayLike, remaining: Any) -> Any:
+    def _hold(self, obs: ArrayLike, remaining: ArrayLike) -> Any:
         if self._held is None:
             raise gym.error.ResetNeeded(
                 "the budget was gone before the first action, so there is none to hold; call begin(budget)"
@@ -141,7 +141,7 @@ class BudgetedPolicy:
         return self._held
 
 
-def _asked(policy: Any, obs: ArrayLike, remaining: Any) -> Any:
+def _asked(policy: Callable[..., Any], obs: ArrayLike, remaining: ArrayLike) -> Any:
     """The policy's action; one that does not observe its budget is not told it."""
     blind = isinstance(policy, Policy) and policy.reference is None
     return policy(obs) if blind else policy(obs, remaining=remaining)

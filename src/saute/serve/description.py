@@ -16,6 +16,9 @@ __all__ = ["Description", "Shaped", "described", "layout"]
 
 LARGEST = 10_000_000
 """Of the numbers that describe a stored policy: observations, layers, actions."""
+DEEPEST = 1000
+"""Layers of a stored policy."""
+GREATEST, TINIEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
 
 class Shaped(NamedTuple):
@@ -94,11 +97,11 @@ def described(meta: Mapping[str, Any]) -> Description:
     return found
 
 
-def _unbounded(ends: Any) -> Any:
-    """Bounds for the check of types, to which an infinite number is none."""
+def _unbounded(ends: object) -> Any:
+    """Bounds for the check of types, to which an infinite number is none, in single precision."""
     if not isinstance(ends, list):
         return ends
-    return [math.copysign(float(np.finfo(np.float32).max), one) if one in (math.inf, -math.inf) else one for one in ends]
+    return [math.copysign(GREATEST, one) if isinstance(one, float) and abs(one) > GREATEST else one for one in ends]
 
 
 def _choices(meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -107,7 +110,7 @@ def _choices(meta: Mapping[str, Any]) -> tuple[int, ...]:
     return () if meta["low"] is not None else (_size(meta["discrete"], "discrete"),)
 
 
-def _size(value: Any, name: str) -> int:
+def _size(value: object, name: str) -> int:
     size = int(rebuilt(int, value, name))
     if not 0 < size <= LARGEST:
         raise ValueError(f"{name} is {size}, expected 1 to {LARGEST}")
@@ -121,7 +124,13 @@ def _refuse_odd(found: Description) -> None:
         raise ValueError(f"actions from {found.low} to {found.high}")
     if found.actions == 0 or (found.low is None and len(found.start) != len(found.choices)):
         raise ValueError(f"{found.actions} actions, counted from {found.start}")
-    if found.reference is not None and not all(one > 0.0 for one in found.reference):
+    if len(found.hidden or ()) > DEEPEST:
+        raise ValueError(f"{len(found.hidden or ())} layers, expected at most {DEEPEST}")
+    if found.kind == "squashed" and any(b - a > GREATEST for a, b in zip(found.low or (), found.high or (), strict=True)):
+        raise ValueError(f"actions from {found.low} to {found.high}, which a squashed policy cannot span")
+    if any(first + count > 2**31 for first, count in zip(found.start, found.choices, strict=False)):
+        raise ValueError(f"actions counted from {found.start}, beyond 2³¹")
+    if found.reference is not None and not all(TINIEST <= one <= GREATEST for one in found.reference):
         raise ValueError(f"reference budgets {found.reference}")
     if found.bare < 1:
         raise ValueError(f"{found.observations} observations with {found.constraints} budgets among them")

@@ -50,7 +50,7 @@ class Network:
         """Half of the range of the actions."""
         return (self.high - self.low) / 2
 
-    def __call__(self, seen: np.ndarray, rng: Any = None) -> np.ndarray:
+    def __call__(self, seen: np.ndarray, rng: object = None) -> np.ndarray:
         """(d,) → action or (N, d) → actions, before they are clipped; with a NumPy generator they are drawn."""
         if rng is not None and not isinstance(rng, np.random.Generator):
             raise TypeError(f"key={rng!r} is not a np.random.Generator; pass one, or load the policy with backend='jax'")

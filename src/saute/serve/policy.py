@@ -35,7 +35,7 @@ class Policy:
     brake: np.ndarray | None = None
     """The action for inputs that are not finite; None if they are refused."""
 
-    def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: Any = None) -> np.ndarray:
+    def __call__(self, obs: ArrayLike, remaining: ArrayLike | None = None, key: object = None) -> np.ndarray:
         seen = self._augmented(obs, remaining)
         known = np.isfinite(seen)
         if np.count_nonzero(known) == known.size:  # a third of the time of known.all()
@@ -78,7 +78,13 @@ class Policy:
 
     def _augmented(self, obs: ArrayLike, remaining: ArrayLike | None) -> np.ndarray:
         about, image = self.about, self.about.image
-        obs = np.asarray(obs, np.float32)
+        try:
+            obs = np.asarray(obs, np.float32)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"the observation is a {type(obs).__name__} that is not one array of numbers; pass what the policy was trained "
+                "on, saute.flat(env.observation_space).one(obs)"
+            ) from None
         size = about.observations - about.constraints
         if image is not None and size == pixels_of(image) and obs.shape[-3:] == image:
             obs = obs.reshape(*obs.shape[:-3], size)
