@@ -288,13 +288,13 @@ def test_a_shield_is_learned_on_the_host_for_discrete_actions_and_two_budgets(tm
     settings = ShieldSettings(
         backup=dataclasses.replace(BACKUP, hidden=(16,), random_steps=1000),
         backup_steps=16_000,
-        needs=NeedsSettings(steps_per_epoch=1000, hidden=(16,), updates=300, epochs=3),
+        needs=NeedsSettings(steps_per_epoch=1000, hidden=(16,), updates=600, epochs=4),
         validation=20,
     )
     make_shield(run, read_config(run), settings, lambda told: None)
     shield = saute.load_shield(run)
     needs = [shield.need([0.25], action) - shield.margin * shield.reference for action in range(3)]
-    assert np.array(needs) == pytest.approx(np.array([[0, 0], [1, 0], [0, 1]]), abs=0.1), "what the action costs"
+    assert np.array(needs) == pytest.approx(np.array([[0, 0], [1, 0], [0, 1]]), abs=0.2), "what the action costs"
     assert all(shield.backup(np.full(1, time / 8, np.float32)) == 0 for time in range(8)), "the backup rests"
     _, outcomes = outcomes_of(run, 20, 5, elsewhere=Elsewhere(trusted=True), shield=True)
     both = pooled(outcomes)
