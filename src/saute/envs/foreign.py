@@ -145,7 +145,7 @@ def _one(info: Mapping[str, Any], key: str) -> Array:
     return cost.reshape(())
 
 
-def _asarray(cost: ArrayLike, source: CostSource) -> Array:
+def _asarray(cost: object, source: CostSource) -> Array:
     try:
         return jnp.asarray(cost, _float())
     except (TypeError, ValueError):
