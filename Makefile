@@ -47,6 +47,7 @@ bench: setup
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 verify: setup
+	$(PIP) --editable ".[all,dev,ray,sweep]"
 	SAUTE_VERIFY=1 $(BIN)/python -m pytest $(PARITY)
 	$(BIN)/python -m pytest -m slow
 

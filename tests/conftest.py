@@ -19,6 +19,18 @@ OF_CLIENTS = ["test_examples.py", "test_sb3.py"] if MISSING else []
 collect_ignore = OF_CLIENTS + ([] if "SAUTE_WORLDS" in os.environ else ["worlds"])
 """Also tests of other people's packages, which `make worlds` installs in an environment of their own."""
 
+LONG = (
+    "test_discrete_sac.py",
+    "test_mbpo.py",
+    "test_pets.py",
+    "test_pictures.py",
+    "test_several.py",
+    "test_shield.py",
+    "test_simmer.py",
+    "test_statistics.py",
+    "test_sweep.py",
+)
+"""Files that train much; `make verify` runs them."""
 VARIANTS = (
     "test_budget.py::test_integer_budgets_spent_exactly_leave_exactly_zero_and_one_more_is_a_violation[jax64]",
     "test_certify.py::test_another_budget_is_seen_relative_to_the_one_of_training[pendulum]",
@@ -65,10 +77,13 @@ VARIANTS = (
     "test_pictures.py::test_pixels_are_never_normalised_and_exported_policies_absorb_the_rest[space0]",
     "test_policy.py::test_every_kind_of_policy_acts_as_before_when_it_is_loaded[discrete and a picture]",
     "test_reproduce.py::test_every_run_of_every_artifact_can_be_made[laptop]",
+    "test_runs.py::test_any_gymnasium_environment_trains_through_the_host_collector",
     "test_runs.py::test_killed_through_the_command_line_and_resumed_ends_with_the_identical_policy",
+    "test_runs.py::test_soft_actor_critic_in_gymnasiums_environments_through_the_command_line",
     "test_runs.py::test_soft_actor_critic_through_the_command_line[lagrangian]",
     "test_runs.py::test_soft_actor_critic_through_the_command_line[saute]",
     "test_sac.py::test_before_the_first_update_there_are_no_numbers_of_one",
+    "test_sac.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[lagrangian]",
     "test_sac.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[pid]",
     "test_sac.py::test_unconstrained_probe",
     "test_several.py::test_models_predict_all_costs[mbpo-bare]",
@@ -77,6 +92,7 @@ VARIANTS = (
     "test_several.py::test_models_predict_all_costs[pets-sauted]",
     "test_several.py::test_numbers_of_every_constraint_are_told[sac]",
     "test_several.py::test_numbers_of_every_constraint_are_told[trpo]",
+    "test_simmer.py::test_every_seed_has_a_schedule_of_its_own[native]",
     "test_statistics.py::test_an_epoch_acts_and_learns_by_one_normaliser_and_then_moves_it",
     "test_statistics.py::test_odd_units_are_learned_with_running_statistics_and_not_without[ppo]",
     "test_statistics.py::test_odd_units_are_learned_with_running_statistics_and_not_without[sac]",
@@ -84,6 +100,7 @@ VARIANTS = (
     "test_stopping.py::test_a_signal_saves_a_checkpoint_and_a_policy[SIGHUP-129-1]",
     "test_train.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[ppo-lagrangian]",
     "test_train.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[ppo-pid]",
+    "test_train.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[trpo-lagrangian]",
     "test_train.py::test_constrained_probe_comes_to_the_limit_and_not_beyond[trpo-pid]",
     "test_train.py::test_discrete_actions_are_learned",
     "test_train.py::test_sauted_probe_spends_its_budget_and_no_more[ppo]",
@@ -94,6 +111,7 @@ VARIANTS = (
     "test_train.py::test_the_trust_region_shrinks_to_a_tenth[trpo]",
     "test_train.py::test_unconstrained_probe[ppo]",
     "test_train.py::test_unconstrained_probe_in_minibatches_with_scaled_values[algorithm0]",
+    "test_train.py::test_unconstrained_probe_in_minibatches_with_scaled_values[algorithm1]",
     "test_trust_region.py::test_dual_equals_the_numerical_solution_to_1e_6[2]",
     "test_validation.py::test_what_is_kept_is_the_policy_with_the_best_validation[1]",
     "test_your_task.py::test_the_table_of_the_page_says_what_happens[Dict observations]",
@@ -110,5 +128,6 @@ def pytest_report_header() -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if f"{item.path.name}::{item.name}" in VARIANTS:
+        has_model = item.path.name in ("test_host.py", "test_learners.py") and ("[mbpo" in item.name or "[pets" in item.name)
+        if has_model or item.path.name in LONG or f"{item.path.name}::{item.name}" in VARIANTS:
             item.add_marker("slow")
