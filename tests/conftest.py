@@ -20,6 +20,7 @@ collect_ignore = OF_CLIENTS + ([] if "SAUTE_WORLDS" in os.environ else ["worlds"
 """Also tests of other people's packages, which `make worlds` installs in an environment of their own."""
 
 LONG = (
+    "test_cluster.py",
     "test_discrete_sac.py",
     "test_mbpo.py",
     "test_pets.py",
