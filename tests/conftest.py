@@ -19,9 +19,12 @@ OF_CLIENTS = ["test_examples.py", "test_sb3.py"] if MISSING else []
 collect_ignore = OF_CLIENTS + ([] if "SAUTE_WORLDS" in os.environ else ["worlds"])
 """Also tests of other people's packages, which `make worlds` installs in an environment of their own."""
 
+OTHERS = ("cpo", "mbpo", "pets", "trpo")
+"""Learners whose runs of the tests for all learners take long; PPO and SAC stay in the quick part."""
 LONG = (
     "test_cluster.py",
     "test_discrete_sac.py",
+    "test_foreign.py",
     "test_mbpo.py",
     "test_pets.py",
     "test_pictures.py",
@@ -32,6 +35,8 @@ LONG = (
     "test_sweep.py",
 )
 """Files that train much; `make verify` runs them."""
+TABLE = "test_the_table_of_the_page_says_what_happens"
+"""Trains every learner in every kind of environment."""
 VARIANTS = (
     "test_budget.py::test_integer_budgets_spent_exactly_leave_exactly_zero_and_one_more_is_a_violation[jax64]",
     "test_certify.py::test_another_budget_is_seen_relative_to_the_one_of_training[pendulum]",
@@ -129,6 +134,6 @@ def pytest_report_header() -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        has_model = item.path.name in ("test_host.py", "test_learners.py") and ("[mbpo" in item.name or "[pets" in item.name)
-        if has_model or item.path.name in LONG or f"{item.path.name}::{item.name}" in VARIANTS:
+        another = item.path.name in ("test_host.py", "test_learners.py") and item.name.partition("[")[2].startswith(OTHERS)
+        if another or item.path.name in LONG or item.name.startswith(TABLE) or f"{item.path.name}::{item.name}" in VARIANTS:
             item.add_marker("slow")
