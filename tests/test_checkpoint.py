@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import saute.runs.checkpoint
 from saute.core.files import write_atomically
 from saute.learn.nets import Layer
 from saute.runs.checkpoint import CheckpointError, load, newest, numbered, restore, save
@@ -45,6 +46,14 @@ def test_every_damage_is_noticed(tmp_path: pathlib.Path) -> None:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(CheckpointError):
             load(path)
+
+
+def test_a_file_that_would_fill_the_memory_is_refused_unless_its_shapes_were_compared(tmp_path, monkeypatch) -> None:
+    save(tmp_path / "large.safetensors", {"a": np.zeros(1000)}, {})
+    monkeypatch.setattr(saute.runs.checkpoint, "memory", lambda: 8000.0)
+    with pytest.raises(CheckpointError, match="more than a quarter of the memory; restore a copy"):
+        load(tmp_path / "large.safetensors")
+    assert load(tmp_path / "large.safetensors", lambda meta, table: None)[0]["['a']"].shape == (1000,)
 
 
 def test_foreign_and_hostile_files_run_no_code(tmp_path: pathlib.Path) -> None:

@@ -202,6 +202,7 @@ def test_relabel_reaches_the_learner_and_survives_the_run_folder() -> None:
         (["train", "pendulum", "--method", "sauté"], "unknown method 'sauté'; did you mean 'saute'"),
         (["train", "pendulum", "--preset", "papers"], "unknown preset 'papers'; did you mean 'paper'"),
         (["train", "pendulum", "--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["train", "pendulum", "--seeds", "1001"], "--seeds 1001 must be at most 1000; train the others into another folder"),
         (["train", "pendulum", "--epochs", "-1"], "--epochs -1 must be at least 1"),
         (["train", "pendulum", "--budget", "-3"], "budget=-3.0 must be a positive"),
         (["train", "CartPole-v1"], "CartPole-v1 has no budget of its own; pass --budget"),
