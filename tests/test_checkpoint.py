@@ -56,6 +56,15 @@ def test_a_file_that_would_fill_the_memory_is_refused_unless_its_shapes_were_com
     assert load(tmp_path / "large.safetensors", lambda meta, table: None)[0]["['a']"].shape == (1000,)
 
 
+def test_a_header_beyond_all_reason_is_not_read(tmp_path: pathlib.Path) -> None:
+    length = saute.runs.checkpoint.MOST_HEADER + 1
+    with open(tmp_path / "a.safetensors", "wb") as file:
+        file.write(length.to_bytes(8, "little"))
+        file.truncate(8 + length)
+    with pytest.raises(CheckpointError, match="truncated or not a safetensors file"):
+        load(tmp_path / "a.safetensors", lambda meta, table: None)
+
+
 def test_foreign_and_hostile_files_run_no_code(tmp_path: pathlib.Path) -> None:
     class Hostile:
         def __reduce__(self):
