@@ -1,4 +1,4 @@
-"""Film, box plot and certificate of every pretrained policy: `python scripts/gallery.py` writes docs/gallery.md and its pictures.
+"""Film, box plot and certificate of every pretrained policy: `python scripts/gallery.py` writes them and docs/gallery.md.
 
 Two cores take about ten minutes, most of them for the Car; `python scripts/gallery.py NAME` renews one policy only.
 """
@@ -23,8 +23,8 @@ HEIGHT, EVERY, COLOURS = 200, 5, 48
 """Of a film: pixels, one frame of so many, colours."""
 INTRODUCTION = f"""# Gallery
 
-The policies that come with the package, each with a film of one test episode, the returns and costs of all test episodes, and what
-these prove. Five seeds each, {EPISODES} episodes of every seed, from starts that neither training nor any choice has seen
+The policies that come with the package, each with a film of one test episode, the returns and costs of all test episodes, and
+what these prove. Five seeds each, {EPISODES} episodes of every seed, from starts that neither training nor any choice has seen
 (`saute certify pretrained:NAME --episodes {EPISODES} --seed {SEED}`). Deterministic policies; the return is the task's own.
 `python scripts/gallery.py` makes this page.
 
@@ -33,9 +33,11 @@ Try one without training: `saute watch pretrained:pendulum-saute-trpo`. What the
 
 
 def main(chosen: list[str]) -> int:
-    for name in chosen or names():
-        renew(name, PAGE.parent / "gallery" / name)
-    PAGE.write_text(INTRODUCTION + "".join(entry(name, PAGE.parent / "gallery" / name) for name in names()))
+    places = {name: PAGE.parent / "gallery" / name for name in names()}
+    for name in chosen or places:
+        renew(name, places[name])
+    there = {name: place for name, place in places.items() if (place / "certificate.json").exists()}
+    PAGE.write_text(INTRODUCTION + "".join(entry(name, place) for name, place in there.items()))
     return 0
 
 
@@ -68,14 +70,14 @@ def entry(name: str, place: pathlib.Path) -> str:
     """The part of the page about a policy."""
     content: dict[str, Any] = read_sealed(place / "certificate.json")
     config, origin, pooled = content["config"], content["provenance"], content["pooled"]
-    worst = max(seed["worst"] for seed in content["seeds"])
+    method, worst = f"{config['method']} {config['algo'].upper()}", max(seed["worst"] for seed in content["seeds"])
+    middle, low, high = (f"{number:.2f}" for number in pooled["task_return"].values())
     return f"""
 ## {name}
 
-**{content["statement"]}.** Task `{config["env"]}`, {config["method"]} {config["algo"].upper()}, budget {config["budget"]:g}. Mean cost
-{pooled["mean"]:.2f}, worst {worst:.2f}; interquartile mean of the returns {pooled["task_return"][0]:.2f}
-[{pooled["task_return"][1]:.2f}, {pooled["task_return"][2]:.2f}]. Tested on {origin["date"]} with saute {origin["saute"]};
-policy `{origin["policy"][:16]}…`, [certificate](gallery/{name}/certificate.json).
+**{content["statement"]}.** Task `{config["env"]}`, {method}, budget {config["budget"]:g}. Mean cost {pooled["mean"]:.2f}, worst
+{worst:.2f}; interquartile mean of the returns {middle} [{low}, {high}]. Tested on {origin["date"][:10]} with saute
+{origin["saute"]}; policy `{origin["policy"][:16]}…`, [certificate](gallery/{name}/certificate.json).
 
 <div class="gallery" markdown>
 ![A test episode of {name}](gallery/{name}/film.gif)
