@@ -3,11 +3,12 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 TOOLS := .venv/tools
 CLIENTS := .venv/clients
+DOCS := .venv/docs
 WORLDS := .venv-worlds
 PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test lint bench verify chaos worlds fresh clean
+.PHONY: setup demo test lint coverage bench verify chaos docs worlds fresh clean
 
 setup: $(TOOLS) $(CLIENTS)
 
@@ -43,6 +44,10 @@ lint: $(TOOLS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The quick tests once more, with the lines that they miss; the floor is in pyproject.toml.
+coverage: $(TOOLS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow" --cov --cov-report term:skip-covered --cov-report xml
+
 bench: setup
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
@@ -54,6 +59,16 @@ verify: setup
 # Kills, torn files, full disks, power cuts, folders from strangers, damaged files, odd costs; power cuts need loop mounts, so root.
 chaos: $(TOOLS)
 	cd tests && ../$(BIN)/python -m chaos --out ../results/chaos.md
+
+# The site, into site/: warnings are errors, every link leads somewhere, every Python block of the pages runs.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python scripts/check_site.py site
+	$(BIN)/python scripts/run_blocks.py README.md docs
+
+$(DOCS): $(INSTALLED)
+	$(PIP) --editable ".[all,docs]"
+	touch $@
 
 # Brax, MuJoCo Playground and gymnax in an environment of their own, because they bring much that nothing else here needs.
 worlds: $(WORLDS)/installed
@@ -68,4 +83,4 @@ fresh:
 	$(PYTHON) tests/fresh_install.py
 
 clean:
-	rm -rf .venv $(WORLDS)
+	rm -rf .venv $(WORLDS) site

@@ -419,14 +419,14 @@ def test_masks_that_a_function_computes_itself_are_costs() -> None:
     assert envs.step(np.zeros((2, 1)))[4]["remaining"].tolist() == [4.0, 4.0]
 
 
-def test_the_readme_sums_up_the_table_of_attacks() -> None:
+def test_the_page_of_numbers_sums_up_the_table_of_attacks() -> None:
     sums: dict[str, list[int]] = {}
     for kind, *numbers in _rows(ROOT / "results/chaos.md"):
         sums.setdefault(kind.partition(":")[0], []).append(int(numbers[0].replace(",", "")))
         assert numbers[0] == numbers[1]
     shown = {
         kind: int(tried.replace(",", ""))
-        for kind, tried, survived in _rows(ROOT / "README.md", "| attack | tried | survived |")
+        for kind, tried, survived in _rows(ROOT / "docs/numbers.md", "| attack | tried | survived |")
     }
     assert shown == {kind: sum(numbers) for kind, numbers in sums.items()}
 

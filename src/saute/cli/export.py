@@ -6,19 +6,19 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import saute
 from saute.cli.options import shown_as
 from saute.cli.output import writing
 from saute.core.errors import UserError
-from saute.core.files import CheckpointError, read_sealed, write_atomically
+from saute.core.files import write_atomically
 from saute.core.names import nearest
 from saute.core.text import say
 from saute.core.typed import rebuilt
+from saute.runs.card import beside, certificate_of
 from saute.runs.checkpoint import config_digest
 from saute.runs.policy import file_of, load_policy
-from saute.runs.pretrained import place_of
 from saute.runs.shield import has_shield
 from saute.serve.description import Description
 from saute.serve.nets import Network
@@ -96,7 +96,7 @@ def _facts(options: Export, about: Description) -> tuple[dict[str, str], float]:
     """What the file says of itself, and the discount of its budget."""
     file = file_of(options.run)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    config = _beside(file.parent / "config.json", former=True)
+    config = beside(file.parent / "config.json", former=True)
     discount = rebuilt(float, config.get("discount", 1.0), "discount")
     if not 0.0 < discount <= 1.0:
         raise ValueError(f"{file.parent / 'config.json'}: discount is {discount}, expected 0 to 1")
@@ -105,11 +105,7 @@ def _facts(options: Export, about: Description) -> tuple[dict[str, str], float]:
     facts |= {} if about.reference is None else {"reference": _words(about.reference)}
     facts |= {"discount": _words(discount), "seed": str(options.seed), "policy": f"sha256 {digest}"}
     facts |= {"configuration": f"sha256 {config_digest(config)}"} if config else {}
-    certificate = _beside(place_of(options.run) / "certificate.json")
-    origin = certificate.get("provenance", {})
-    if certificate and (not isinstance(origin, dict) or origin.get("policy") != digest):
-        say("note: the certificate of this run is of other policies, and is left out; renew it with saute certify")
-    elif certificate:
+    if certificate := certificate_of(options.run, digest):
         facts["certificate"] = str(certificate.get("statement"))
     return facts | {"written by": f"saute {saute.__version__}"}, discount
 
@@ -119,13 +115,3 @@ def _words(value: object) -> str:
     return " ".join(
         f"{one:g}" if isinstance(one, float) else str(one) for one in (value if isinstance(value, list | tuple) else [value])
     )
-
-
-def _beside(file: pathlib.Path, former: bool = False) -> dict[str, Any]:
-    """The entries of a sealed file, if it is there."""
-    try:
-        return read_sealed(file, former)
-    except FileNotFoundError:
-        return {}
-    except CheckpointError as problem:
-        raise UserError(str(problem)) from problem

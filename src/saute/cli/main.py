@@ -51,6 +51,7 @@ COMMANDS = {
     "sweep": Command("saute.cli.sweep", "Sweep", "sweep", "search settings: the best return of those that are safe enough"),
     "pretrained": Command("saute.cli.pretrained", "Pretrained", "pretrained", "trained policies that come with the package"),
     "export": Command("saute.cli.export", "Export", "export", "write a trained policy as one file: ONNX, C or NumPy"),
+    "push": Command("saute.cli.push", "Push", "push", "share a run: a folder, or the Hugging Face hub, with a model card"),
     "shield": Command("saute.cli.shield", "ShieldRun", "shield", "learn a shield for a run: a backup and when it has to act"),
     "watch": Command("saute.cli.watch", "Watch", "watch", "write a film of an episode, with a gauge of the remaining budget"),
     "completion": Command(

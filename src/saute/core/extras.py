@@ -14,6 +14,7 @@ EXTRAS = {
     "ray": ("ray",),
     "sweep": ("optuna",),
     "sb3": ("stable_baselines3",),
+    "hub": ("huggingface_hub",),
     "all": ("tyro", "rich"),
 }
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 
 from saute.core.names import nearest
+from saute.runs.hub import fetched, repository
 
 __all__ = ["PREFIX", "located", "names", "place_of"]
 
@@ -13,6 +14,8 @@ PREFIX = "pretrained:"
 FOLDER = pathlib.Path(__file__).parent
 OUT = pathlib.Path("runs", "pretrained")
 """Where evaluations of these policies go, since the folder of an installed package is not the user's to write to."""
+HUB = pathlib.Path("runs", "hub")
+"""Where those of policies on the hub go, for the same reason."""
 
 
 def names() -> list[str]:
@@ -21,7 +24,9 @@ def names() -> list[str]:
 
 
 def located(run: str | os.PathLike[str]) -> pathlib.Path:
-    """The folder behind pretrained:NAME; every other path stands for itself."""
+    """The folder behind pretrained:NAME or hf://OWNER/NAME; every other path stands for itself."""
+    if shared := repository(run):
+        return fetched(shared)
     if not (name := _name(run)):
         return pathlib.Path(run)
     try:
@@ -31,7 +36,9 @@ def located(run: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def place_of(run: str | os.PathLike[str]) -> pathlib.Path:
-    """Where to keep what is found out about a run: in its own folder, or in runs/pretrained/NAME."""
+    """Where to keep what is found out about a run: in its own folder, or in runs/pretrained/NAME or runs/hub/OWNER/NAME."""
+    if shared := repository(run):
+        return HUB / shared.name
     return OUT / name if (name := _name(run)) else pathlib.Path(run)
 
 

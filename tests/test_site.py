@@ -1,0 +1,163 @@
+"""The site and the repository: broken links and failing blocks are found, workflows fit their schemas, addresses agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from check_site import check, repository
+from run_blocks import blocks, found, runs
+
+import saute
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+HOME = repository()
+PAGES = found(ROOT / "docs")
+
+
+def test_broken_links_are_found_and_others_are_not(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text('<h1 id="there">x</h1><a href="../">back</a>')
+    good = (
+        "other/",
+        "other/#there",
+        "#here",
+        f"{HOME}/blob/main/README.md",
+        f"{HOME}/tree/main/docs",
+        "https://a.b/c",
+        "mailto:a@b",
+    )
+    bad = ("nowhere/", "other/#nowhere", "#nowhere", f"{HOME}/blob/main/nothing.md", "https:/a", "javascript:x", "picture.png")
+    links = "".join(f'<a href="{link}">x</a>' for link in good + bad)
+    (tmp_path / "index.html").write_text(f'<p id="here">{links}<img src="data:x"></p>')
+    problems, count = check(tmp_path, HOME)
+    assert count == len(good) + len(bad) + 1
+    assert sorted(line.split(": ")[1] for line in problems) == sorted(bad)
+
+
+def test_blocks_are_run_in_turn_and_what_fails_is_said(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\na = 1\n```\n\n<!-- not run: needs b -->\n```python\nb\n```\n\n```python\nassert a == 1\n```\n")
+    assert [(block.line, block.why) for block in blocks(page)] == [(2, None), (7, "needs b"), (11, None)]
+    assert runs(page) and "2 of 3 blocks" in capsys.readouterr().out
+    page.write_text(page.read_text().replace("a == 1", "a == 2"))
+    assert not runs(page) and re.search(r'page.md", line 11.*\n(.*\n)*AssertionError', capsys.readouterr().out)
+
+
+def test_every_block_of_python_compiles_or_says_why_it_is_not_run() -> None:
+    every = [(page, block) for page in [ROOT / "README.md", *PAGES] for block in blocks(page)]
+    assert sum(block.why is None for _, block in every) > 30
+    for page, block in every:
+        compile(block.code, f"{page.name}:{block.line}", "exec")
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    first = (ROOT / "docs/reference/index.md").read_text()
+    assert {name for name in saute.__all__ if f"`{name}`" not in first} == set()
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings"),
+    [
+        ("ppo", "saute.algos.onpolicy.OnPolicySettings"),
+        ("sac", "saute.algos.sac.SacSettings"),
+        ("mbpo", "saute.algos.mbpo.MbpoSettings"),
+        ("mbpo", "saute.learn.model.ModelSettings"),
+        ("pets", "saute.algos.pets.PetsSettings"),
+        ("pets", "saute.learn.planner.CemSettings"),
+    ],
+)
+def test_every_setting_of_a_learner_is_shown_with_it(learner: str, settings: str) -> None:
+    page = "index" if learner == "ppo" else learner
+    assert f"::: {settings}\n" in (ROOT / f"docs/algorithms/{page}.md").read_text()
+    module, _, name = settings.rpartition(".")
+    assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["ppo", "trpo", "cpo", "sac", "mbpo", "pets"])
+def test_every_number_that_a_learner_logs_is_on_its_page(learner: str) -> None:
+    small = {"ppo": "value_iterations", "trpo": "value_iterations", "cpo": "value_iterations"}
+    settings = {small[learner]: 2} if learner in small else {}
+    method = {"method": "vanilla"} if learner == "cpo" else {}
+    run = saute.train(learner, "pendulum", seeds=1, epochs=1, settings=settings, **method)
+    pages = "".join(
+        (ROOT / f"docs/algorithms/{page}.md").read_text() for page in {"index", learner, *(["sac"] * (learner == "mbpo"))}
+    )
+    assert {name for name in run.metrics[0][0] if f"`{name}`" not in pages} == set()
+
+
+def test_every_address_of_the_repository_is_the_same_and_leads_to_a_file() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert all(link.startswith("https://") for link in links), "PyPI knows no relative links"
+    own = [link.removeprefix(HOME) for link in links if link.startswith(HOME)]
+    assert len(own) > 15
+    for link in own:
+        assert (ROOT / re.fullmatch(r"/(?:blob|tree)/main/([^#]+)(#.*)?", link)[1]).exists(), link  # type: ignore[index]
+    (film,) = [link for link in links if "raw.githubusercontent" in link]
+    assert (ROOT / film.split("/main/")[1]).is_file() and urls["Repository"].split(".com/")[1] in film
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert f"repo_url: {HOME}\n" in site and f"site_url: {urls['Documentation']}\n" in site
+
+
+def test_the_gallery_is_small_and_has_every_pretrained_policy() -> None:
+    from saute.runs.pretrained import names
+
+    page, place = (ROOT / "docs/gallery.md").read_text(), ROOT / "docs/gallery"
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == names()
+    assert sum(file.stat().st_size for file in place.rglob("*.*")) < 1_500_000
+    for name in names():
+        statement = json.loads((place / name / "certificate.json").read_text())["statement"]
+        assert f"**{statement}.**" in page and (place / name / "film.gif").read_bytes().startswith(b"GIF8")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("check_jsonschema") is None, reason="check-jsonschema is not installed")
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("github-workflows", ".github/workflows/*.yml"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
+        ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+        ("citation-file-format", "CITATION.cff"),
+    ],
+)
+def test_forms_and_workflows_fit_their_schemas(schema: str, files: str) -> None:
+    paths = [str(path) for path in ROOT.glob(files)]
+    assert paths
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *paths]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run_from_the_first_cell_to_the_last(notebook: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    if notebook.stem == "certify_sb3":
+        pytest.importorskip("stable_baselines3")
+    names: dict[str, object] = {"__name__": "__main__"}
+    for i, code in enumerate(_cells(notebook)):
+        exec(compile(code, f"{notebook.name}, cell {i}", "exec"), names)
+
+
+def test_notebooks_have_no_outputs_and_compile() -> None:
+    assert [notebook.stem for notebook in NOTEBOOKS] == ["certify_sb3", "own_environment"]
+    for notebook in NOTEBOOKS:
+        content = json.loads(notebook.read_text())
+        assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in content["cells"])
+        for i, code in enumerate(_cells(notebook)):
+            compile(code, f"{notebook.name}, cell {i}", "exec")
+
+
+def _cells(notebook: pathlib.Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
