@@ -8,8 +8,9 @@ import datetime
 import io
 import pathlib
 import tempfile
+import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 import saute
 from saute.cli.certify import compared, note_of, unchanged
 from saute.cli.film import Film, write_mp4
+from saute.cli.live import HOST, Live, serving
 from saute.cli.options import shown_as
 from saute.cli.output import writing
 from saute.cli.trials import Trial, asked_budget, common_budget, reported, trials
@@ -25,25 +27,29 @@ from saute.core.errors import UserError
 from saute.core.files import write_atomically
 from saute.core.text import say
 from saute.envs import is_native, task_named
-from saute.evidence.plots import Epochs
 from saute.evidence.web import library, page
 from saute.runs import facts as of
 from saute.runs.budgets import at_each_budget, plane_of, sees_its_budget
 from saute.runs.config import Budget
 from saute.runs.evaluate import TEST_SEED
 from saute.runs.facts import Facts, Tested
-from saute.runs.folder import names_of, read_config, read_metrics
+from saute.runs.folder import Metrics, finished, names_of, read_config, read_metrics, source_of
 from saute.runs.outcomes import Elsewhere, certified, in_words
 from saute.runs.provenance import provenance
+from saute.runs.report import told
 
 __all__ = ["Report", "report"]
 
+Training = list[list[Metrics]]
+"""Epochs → seeds → numbers by name."""
 STEPS, MOST = 20, 24
 """The slider goes from 1/20 of the budget to 24/20."""
 SHOWN = 6
 """Episodes that are drawn at each budget."""
 PIXELS, LONGEST = 240, 1000
 """Height of the film's picture, and its most steps."""
+HASTY = 100
+"""Episodes of each seed while the training goes on."""
 LARGE = 3_000_000
 """Bytes; larger pages are slow to open and to send."""
 
@@ -72,6 +78,10 @@ class Report:
     """Environment to test in, module:Id-v0, for runs whose environment was given in Python."""
     cost: Annotated[tuple[str, ...], shown_as("KEY ...", "default: the run's own")] = ()
     """Where the info of that environment has its cost."""
+    live: bool = False
+    """Serve the page on this machine while the runs train, instead of writing it: curves move, new policies are tested."""
+    port: Annotated[int, shown_as("N", "default: a free one")] = 0
+    """Port of --live."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
 
@@ -80,6 +90,8 @@ def report(options: Report) -> None:
     if options.out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--out {options.out} has to end in .html, since that is what is written")
     library()  # if it is missing, that is said before anything is tested
+    if options.live:
+        return _served(options)
     content = page(facts_of(options)).encode()
     with writing(options.out):
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +99,43 @@ def report(options: Report) -> None:
     print(f"wrote {options.out}: {len(content) / 1e6:.2f} MB, one file that needs no other")
     if len(content) > LARGE:
         say(f"note: that is more than {LARGE / 1e6:g} MB; --no-film, or fewer runs, make it smaller")
+
+
+def _served(options: Report) -> None:
+    names = names_of(options.runs)
+    if common_budget(options.runs, asked_budget(options.budget)) is None:
+        raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
+    if pretrained := [run for run in names if source_of(run) != run]:
+        raise UserError(f"{pretrained[0]} does not train any more; leave --live out")
+    live = Live(
+        tuple(run / "policy.safetensors" for run in names), lambda: told_now(options), lambda: facts_of(_for_now(options))
+    )
+    with serving(live, options.port) as server:
+        print(f"http://{HOST}:{server.server_port}/ shows {', '.join(names.values())}; Ctrl-C ends it", flush=True)
+        while True:
+            time.sleep(1.0)
+
+
+def _for_now(options: Report) -> Report:
+    """What is tested now: all that was asked for once the training has ended, and before only so much as does not hinder it."""
+    if all(map(finished, options.runs)):
+        return options
+    return dataclasses.replace(options, episodes=min(options.episodes, HASTY), sweep=0, film=False)
+
+
+def told_now(options: Report) -> Facts:
+    """What runs say of themselves while they train: how far they are, what their last epoch came to, and their curves."""
+    names, epochs, runs = names_of(options.runs), dict[str, Any](), list[Facts]()
+    for run, name in names.items():
+        config, metrics = read_config(run), _metrics(run)
+        epochs[name] = (config, _epochs(metrics))
+        done = 0 if isinstance(metrics, str) else len(metrics)
+        last = [("no epoch has ended yet",)] if isinstance(metrics, str) else told(metrics[-1], config.experiment.budget)
+        status = f"Training, epoch {done} of {config.epochs}: {', '.join(form[0] for form in last)}"
+        runs.append({"name": name, "status": status, "curvesNote": None})
+    budget = common_budget(options.runs, asked_budget(options.budget))
+    env = read_config(options.runs[0]).experiment.env
+    return {**heading(list(names.values()), env), "runs": runs, "curves": of.curves(epochs, budget)}
 
 
 def facts_of(options: Report) -> Facts:
@@ -137,11 +186,11 @@ def _verdict(one: Tested) -> Facts:
     return {**told, "certificates": of.certificates(one), "notes": proved.notes}
 
 
-def _epochs(metrics: Epochs | str) -> Epochs | None:
+def _epochs(metrics: Training | str) -> Training | None:
     return None if isinstance(metrics, str) else metrics
 
 
-def _metrics(run: pathlib.Path) -> Epochs | str:
+def _metrics(run: pathlib.Path) -> Training | str:
     """The numbers of a training, or why there are none."""
     try:
         return read_metrics(run)

@@ -13,23 +13,25 @@ from typing import Any
 
 from saute.core.text import shown
 
-__all__ = ["library", "page"]
+__all__ = ["as_data", "library", "page"]
 
 LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
 """Its files, which begin with their licence."""
 
 
-def page(facts: dict[str, Any], live: bool = False) -> str:
+def page(facts: dict[str, Any]) -> str:
     """The page; only the scripts that it was made with can run in it, and it may ask no other machine for anything."""
     style, script, frame = (_template(name) for name in ("report.css", "report.js", "report.html"))
     scripts = [*library(), script]
     digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
-    asks = " connect-src 'self';" if live else ""
+    asks = " connect-src 'self';" if facts.get("live") else ""
     policy = (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; media-src data:;{asks} "
         "base-uri 'none'; form-action 'none'"
     )
-    said = [f"<p>{html.escape(run['name'])}: {html.escape(run['statement'])}.</p>" for run in facts["runs"]]
+    said = [
+        f"<p>{html.escape(run['name'])}: {html.escape(run.get('statement') or run['status'])}.</p>" for run in facts["runs"]
+    ]
     return frame.format(
         policy=policy,
         title=html.escape(shown(facts["title"])),

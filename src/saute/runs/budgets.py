@@ -83,7 +83,7 @@ def plane_of(task: str, native: bool) -> Plane:
     return PLANES.get(task, RETURNS) if native else RETURNS
 
 
-def paths_of(tested: AtBudget, plane: Plane, most: int = 100) -> list[Path]:
+def paths_of(tested: AtBudget, plane: Plane, most: int = 64) -> list[Path]:
     """The shown episodes up to their ends, every so many steps, so that none has more than so many points."""
     steps = tested.steps
     shares = steps.remaining / np.asarray(tested.budget)

@@ -102,9 +102,9 @@ def distributions(runs: Sequence[Tested], budget: Budget) -> list[Facts]:
     every = [pooled(run.outcomes) for run in runs]
     limits = np.atleast_1d(budget)
     costs = [one.spent.reshape(len(one.spent), -1) for one in every]
-    named = [("return of an episode", None, [one.task_return for one in every])]
+    named = [("Return of an episode", None, [one.task_return for one in every])]
     for i, limit in enumerate(limits.tolist()):
-        name = "cost of an episode" if len(limits) == 1 else f"cost {i} of an episode"
+        name = "Cost of an episode" if len(limits) == 1 else f"Cost {i} of an episode"
         named.append((name, limit, [paid[:, i] for paid in costs]))
     return [{"title": title, "budget": limit, **_distribution(columns)} for title, limit, columns in named]
 
@@ -129,7 +129,7 @@ def curves(runs: Mapping[str, tuple[Config, Epochs | None]], budget: Budget | No
         if any(one is not None for one in tables):
             note = RATE if metric.startswith("cost_rate") else ""
             own = [None if one is None else _curve(one, step) for one, step in zip(tables, steps, strict=True)]
-            found.append({"title": title, "budget": limit, "note": note, "runs": own})
+            found.append({"title": title[0].upper() + title[1:], "budget": limit, "note": note, "runs": own})
     return found
 
 
@@ -145,7 +145,7 @@ def slider(name: str, config: Config, tested: Sequence[AtBudget], plane: Plane, 
     rows = [[row[1:2] + row[3:] for row in rows_of(name, "all", outcome, one.budget)] for one, outcome in every]
     records = [{"run": name, "budget": one.budget, **numbers_of(outcome)} for one, outcome in every]
     paths = [
-        [{field: _short(column, 4) for field, column in path._asdict().items()} for path in paths_of(one, plane)]
+        [{field: _short(column, 3) for field, column in path._asdict().items()} for path in paths_of(one, plane)]
         for one in tested
     ]
     asked = config.experiment

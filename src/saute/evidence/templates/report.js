@@ -6,6 +6,7 @@ const LEFT = [[0, [213, 94, 0]], [0.25, [230, 159, 0]], [0.6, [86, 180, 233]], [
 const INK = "#1b1f27", FAINT = "#59616e", RULE = "#e3e6eb";
 const SHOWN = ["Episodes of the first seed", "What remains of the budget"];
 const charts = new Map();
+let chosen = null, places = [];
 
 const colour = (run) => COLOURS[run % COLOURS.length];
 const dash = (run) => DASHES[run % DASHES.length];
@@ -38,6 +39,8 @@ const PARTS = {
   zone: (figure, { source }) => figure.patch({ field: "x" }, { field: "y" }, { source, fill_color: "#D55E00", fill_alpha: 0.14, line_color: null }),
   limit: (figure, { source }) =>
     figure.line({ field: "x" }, { field: "y" }, { source, line_color: INK, line_dash: [6, 4], line_width: 1.2 }),
+  ends: (figure, { source }) =>
+    figure.scatter({ field: "x" }, { field: "y" }, { source, size: 9, fill_color: { field: "colour" }, line_color: INK }),
   paths: (figure, { source }) =>
     figure.segment({ field: "x0" }, { field: "y0" }, { field: "x1" }, { field: "y1" }, { source, line_color: { field: "colour" }, line_width: 2 }),
 };
@@ -115,16 +118,14 @@ function download(name, kind, text) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-function fill(body, heads, rows) {
-  body.replaceChildren(
-    make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((one) => make("td", {}, one))))),
-  );
+function listed(pairs) {
+  return make("dl", {}, ...pairs.filter(([, value]) => value !== "").flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
 function table(facts, name) {
-  const body = make("table");
-  fill(body, facts.heads, facts.rows);
+  const body = make("table", {},
+    make("thead", {}, make("tr", {}, ...facts.heads.map((head) => make("th", { scope: "col" }, head)))),
+    make("tbody", {}, ...facts.rows.map((row) => make("tr", {}, ...row.map((one) => make("td", {}, one))))));
   const button = (kind, mime, text) =>
     make("button", { type: "button", "aria-label": `${facts.title} as ${kind}`, onclick: () => download(`${name}.${kind.toLowerCase()}`, mime, text()) }, kind);
   return make("figure", { class: "table" },
@@ -141,15 +142,15 @@ function section(id, title, ...children) {
 }
 
 function verdicts(facts) {
+  const told = [["return, IQM", "return, IQM"], ["cost, mean", "mean"], ["cost, worst", "worst"], ["budget used, mean", "used"]];
   const cards = facts.runs.map((run, i) => {
-    const [own] = run.certificates;
-    const numbers = Object.fromEntries(own.heads.map((head, column) => [head, own.rows.at(-1)[column]]));
-    const told = [["return, IQM", "return, IQM"], ["cost, mean", "mean"], ["cost, worst", "worst"], ["budget used, mean", "used"]];
+    const own = run.certificates?.[0];
+    const numbers = own && Object.fromEntries(own.heads.map((head, column) => [head, own.rows.at(-1)[column]]));
     return make("article", { class: run.violations ? "card violated" : "card" },
       facts.runs.length > 1 ? make("h3", {}, swatch(i), " ", run.name) : null,
-      make("p", { class: "verdict" }, `${run.statement}.`),
-      make("dl", {}, make("dt", {}, "budget"), make("dd", {}, facts.budget),
-        ...told.flatMap(([title, head]) => [make("dt", {}, title), make("dd", {}, numbers[head])])));
+      facts.live ? make("p", { class: "status", role: "status" }, run.status) : null,
+      run.statement ? make("p", { class: "verdict" }, `${run.statement}.`) : null,
+      own ? listed([["budget", facts.budget], ...told.map(([title, head]) => [title, numbers[head]])]) : null);
   });
   return make("div", { class: facts.runs.length > 1 ? "grid" : "grid only", id: "verdict" }, ...cards);
 }
@@ -175,21 +176,26 @@ function segments(paths, x, y, jump = Infinity) {
   return data;
 }
 
+function ends(paths, x, y) {
+  const last = (path, of) => of(path).at(-1);
+  return { x: paths.map((path) => last(path, x)), y: paths.map((path) => last(path, y)), colour: paths.map((path) => shade(path.remaining.at(-1))) };
+}
+
 function scale(unsafe) {
   const stops = LEFT.map(([at]) => `${shade(at)} ${100 * at}%`).join(", ");
   return make("ul", { class: "legend" },
     make("li", {}, "remaining budget: 0 %", make("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops})` } }), "100 %"),
-    make("li", {}, make("span", { class: "scale", style: { background: "#000000", width: "1.5rem" } }), "overspent"),
+    make("li", {}, make("span", { class: "scale", style: { background: "#000000", width: "1.5rem" } }), "overspent"), make("li", {}, "dot: end of an episode"),
     unsafe ? make("li", {}, make("span", { class: "scale", style: { background: "rgba(213, 94, 0, 0.25)", width: "1.5rem" } }), "where steps cost") : null);
 }
 
 function slider(facts) {
   const runs = facts.runs.map((run, i) => ({ ...run, i })).filter((run) => run.slider);
-  if (!runs.length) return facts.runs.length ? section("budgets", "Budgets", make("p", { class: "faint" }, facts.runs[0].sliderNote)) : null;
+  if (!runs.length) return facts.runs[0].sliderNote ? section("budgets", "One policy, many budgets", make("p", { class: "faint" }, facts.runs[0].sliderNote)) : null;
   const budgets = runs[0].slider.budgets, first = (one) => Number(String(one).split(" ")[0]);
   const x = budgets.map(first), costs = Object.keys(runs[0].slider.records[0]).filter((name) => /^cost_mean(_\d+)?$/.test(name));
-  const output = make("output", { for: "budget" }), numbers = make("table"), note = make("p", { class: "note", "aria-live": "polite" });
-  const input = make("input", { type: "range", id: "budget", min: 0, max: budgets.length - 1, step: 1, value: runs[0].slider.start });
+  const output = make("output", { for: "budget" }), numbers = make("div", { class: "grid", id: "numbers" }), note = make("p", { class: "note", "aria-live": "polite" });
+  const input = make("input", { type: "range", id: "budget", min: 0, max: budgets.length - 1, step: 1, value: chosen ?? runs[0].slider.start });
   const column = (run, name, factor = 1) => ({ x, y: run.slider.records.map((one) => one[name] * factor) });
   const trend = (title, along, parts, log = false) => [...chart(title), (now) => [{ axes: { across: "budget", along, log } }, { at: now, now: true }, ...parts]];
   const trends = [
@@ -207,11 +213,12 @@ function slider(facts) {
   });
 
   function show() {
-    const k = Number(input.value);
+    const k = (chosen = Number(input.value));
     output.textContent = `budget ${budgets[k]}`;
     input.setAttribute("aria-valuetext", output.textContent);
     note.textContent = runs.some((run) => run.slider.trained[k]) ? "Episodes of the training began with this budget." : "No episode of the training began with this budget.";
-    fill(numbers, ["run", ...runs[0].slider.heads], runs.flatMap((run) => run.slider.at[k].map((row) => [run.name, ...row])));
+    numbers.replaceChildren(...runs.map((run) => make("article", { class: "card" }, runs.length > 1 ? make("h3", {}, swatch(run.i), " ", run.name) : null,
+      ...run.slider.at[k].map((row) => listed(run.slider.heads.map((head, i) => [head, row[i]]))))));
     for (const [, place, parts] of trends) {
       const [{ axes }, ...rest] = parts(x[k]);
       draw(place, axes, rest);
@@ -219,7 +226,9 @@ function slider(facts) {
     for (const { run, plane, time } of drawn) {
       const paths = run.slider.paths[k], [across, along] = run.slider.plane;
       const unsafe = run.slider.unsafe ? [{ kind: "zone", data: run.slider.unsafe }] : [];
-      draw(plane[1], { across, along, height: 300 }, [...unsafe, { kind: "paths", data: segments(paths, (path) => path.across, (path) => path.along, across.endsWith("°") ? 180 : Infinity) }]);
+      draw(plane[1], { across, along, height: 300 }, [...unsafe,
+        { kind: "paths", data: segments(paths, (path) => path.across, (path) => path.along, across.endsWith("°") ? 180 : Infinity) },
+        { kind: "ends", data: ends(paths, (path) => path.across, (path) => path.along) }]);
       draw(time[1], { across: "step", along: "remaining, %", height: 300 }, [
         { kind: "paths", data: segments(paths, (path) => path.step, (path) => path.remaining.map((one) => 100 * one)) }, { at: 0, across: true }]);
     }
@@ -229,21 +238,21 @@ function slider(facts) {
   return section("budgets", "One policy, many budgets",
     make("p", { class: "faint" }, `${facts.sweep} fresh episodes of each seed at each of ${budgets.length} budgets. Move the slider, or use the arrow keys.`),
     make("div", { class: "slider" }, make("label", { for: "budget" }, "Budget of an episode", output), input),
-    make("figure", { class: "table" }, make("div", { tabindex: "0", role: "region", "aria-label": "Numbers at this budget" }, numbers)), note,
-    legend(facts), make("div", { class: "grid" }, ...trends.map(([figure]) => figure)),
-    scale(runs[0].slider.unsafe), make("div", { class: "grid" }, ...drawn.flatMap(({ plane, time }) => [plane[0], time[0]])),
-    ...runs.map((run) => make("details", {}, make("summary", {}, `All numbers of ${run.name}`), table(run.slider, `budgets-${run.i}`))));
+    note, numbers, make("div", { class: "grid" }, ...trends.map(([figure]) => figure)),
+    scale(runs[0].slider.unsafe), make("div", { class: "grid wide" }, ...drawn.flatMap(({ plane, time }) => [plane[0], time[0]])),
+    ...runs.map((run) => make("details", {}, make("summary", {}, runs.length > 1 ? `All budgets: ${run.name}` : "All budgets"), table(run.slider, `budgets-${run.i}`))));
 }
 
 function distributions(facts) {
+  if (!facts.distributions) return null;
   const figures = facts.distributions.flatMap((one) => {
     const limit = (top) => (one.budget === null ? [] : [{ kind: "limit", data: { x: [one.budget, one.budget], y: [0, top] } }]);
     const [bars, place] = chart(one.title), [below, under] = chart(`${one.title}: this or less`);
     requestAnimationFrame(() => {
-      draw(place, { across: one.title, along: "share of episodes" }, [
+      draw(place, { across: one.title.toLowerCase(), along: "share of episodes" }, [
         ...one.runs.map((run, i) => ({ kind: "bars", run: i, data: { left: one.edges.slice(0, -1), right: one.edges.slice(1), top: run.share, bottom: run.share.map(() => 0) } })),
         ...limit(Math.max(...one.runs.flatMap((run) => run.share)))]);
-      draw(under, { across: one.title, along: "share of episodes" }, [...one.runs.map((run, i) => ({ kind: "steps", run: i, data: { x: run.x, y: run.below } })), ...limit(1)]);
+      draw(under, { across: one.title.toLowerCase(), along: "share of episodes" }, [...one.runs.map((run, i) => ({ kind: "steps", run: i, data: { x: run.x, y: run.below } })), ...limit(1)]);
     });
     return [bars, below];
   });
@@ -251,25 +260,28 @@ function distributions(facts) {
     legend(facts), make("div", { class: "grid wide" }, ...figures), table(facts.evaluation, "evaluation"), facts.comparison ? table(facts.comparison, "comparison") : null);
 }
 
-function curves(facts, places) {
-  return facts.curves.map((one, i) => {
-    const [figure, place] = places[i] ?? (places[i] = chart(one.title, one.note));
-    requestAnimationFrame(() => draw(place, { across: "steps of each seed", along: one.title }, [
-      ...one.runs.flatMap((run, r) => (run === null ? [] : [
-        { kind: "area", run: r, data: { x: run.step, low: known(run.least), high: known(run.greatest) } },
-        { kind: "line", run: r, data: { x: run.step, y: known(run.mean) } }])),
-      ...(one.budget === null ? [] : [{ at: one.budget, across: true }])]));
-    return figure;
-  });
+function curves(facts) {
+  facts.curves.forEach((one, i) => draw(places[i], { across: "thousand steps of each seed", along: one.title.toLowerCase() }, [
+    ...one.runs.flatMap((run, r) => {
+      if (run === null) return [];
+      const x = run.step.map((step) => step / 1000);
+      return [{ kind: "area", run: r, data: { x, low: known(run.least), high: known(run.greatest) } }, { kind: "line", run: r, data: { x, y: known(run.mean) } }];
+    }),
+    ...(one.budget === null ? [] : [{ at: one.budget, across: true }])]));
 }
 
 function training(facts) {
   const notes = facts.runs.filter((run) => run.curvesNote).map((run) => make("p", { class: "faint" }, run.curvesNote));
-  return section("training", "Training", facts.curves.length ? make("p", { class: "faint" }, "Lines: mean of the seeds; bands: from the least to the greatest seed. Dashed: the budget.") : null,
-    ...notes, legend(facts), make("div", { class: "grid" }, ...curves(facts, [])));
+  if (!facts.curves.length) return section("training", "Training", ...notes);
+  const figures = facts.curves.map((one) => chart(one.title, one.note));
+  places = figures.map(([, place]) => place);
+  requestAnimationFrame(() => curves(facts));
+  return section("training", "Training", make("p", { class: "faint" }, "Lines: mean of the seeds; bands: from the least to the greatest seed. Dashed: the budget."),
+    ...notes, legend(facts), make("div", { class: "grid wide" }, ...figures.map(([figure]) => figure)));
 }
 
 function films(facts) {
+  if (!facts.runs.some((run) => run.film || run.filmNote)) return null;
   return section("films", "Films", make("div", { class: "grid" }, ...facts.runs.map((run) => make("figure", {},
     make("h3", {}, run.name),
     run.film ? make("video", { src: run.film.video, poster: run.film.poster, controls: "", muted: "", loop: "", playsinline: "", "aria-label": run.film.note }) : null,
@@ -278,18 +290,38 @@ function films(facts) {
 }
 
 function certificates(facts) {
+  if (!facts.runs.some((run) => run.certificates)) return null;
   return section("certificates", "Certificates", ...facts.runs.map((run, i) => make("article", {}, make("h3", {}, run.name),
     make("p", { class: "verdict" }, `${run.statement}.`),
     ...run.certificates.map((one, k) => table(one, `certificate-${i}-${k}`)),
-    make("dl", {}, ...run.conditions.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
+    listed(run.conditions),
     make("ul", { class: "notes faint" }, ...run.notes.map((note) => make("li", {}, note))))));
 }
 
 function render(facts) {
+  const focused = document.activeElement?.id;
+  charts.clear();
   document.getElementById("report").replaceChildren(
     make("h1", {}, facts.title), make("p", { class: "faint" }, facts.subtitle),
     ...[verdicts, slider, distributions, training, films, certificates].map((one) => one(facts)).filter(Boolean));
+  if (focused) document.getElementById(focused)?.focus();
 }
 
+// While a training goes on: what it says of itself and its curves move; what was tested anew is shown anew.
+async function follow(facts) {
+  try {
+    const next = await (await fetch("facts.json")).json();
+    if (next.tested !== facts.tested || next.curves.length !== facts.curves.length) render(next);
+    else curves(next);
+    document.querySelectorAll(".status").forEach((one, i) => { if (one.textContent !== next.runs[i].status) one.textContent = next.runs[i].status; });
+    facts = next;
+  } catch {
+    document.querySelectorAll(".status").forEach((one) => { one.textContent = "The server has ended; this is what it showed last."; });
+  }
+  setTimeout(() => follow(facts), facts.live);
+}
+
+const given = JSON.parse(document.getElementById("facts").textContent);
 Bokeh.set_log_level("error");
-render(JSON.parse(document.getElementById("facts").textContent));
+render(given);
+if (given.live) setTimeout(() => follow(given), given.live);
