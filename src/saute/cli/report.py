@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime
+import hashlib
 import io
 import pathlib
 import tempfile
@@ -107,13 +108,17 @@ def _served(options: Report) -> None:
         raise UserError(f"{options.runs[0]} has no budget; pass --budget, in the units of its cost")
     if pretrained := [run for run in names if source_of(run) != run]:
         raise UserError(f"{pretrained[0]} does not train any more; leave --live out")
-    live = Live(
-        tuple(run / "policy.safetensors" for run in names), lambda: told_now(options), lambda: facts_of(_for_now(options))
-    )
+    live = Live(lambda: _what(options), lambda: told_now(options), lambda: facts_of(_for_now(options)))
     with serving(live, options.port) as server:
         print(f"http://{HOST}:{server.server_port}/ shows {', '.join(names.values())}; Ctrl-C ends it", flush=True)
         while True:
             time.sleep(1.0)
+
+
+def _what(options: Report) -> str:
+    """The policies by their digests, and whether their training has ended."""
+    each = [(hashlib.sha256((run / "policy.safetensors").read_bytes()).hexdigest(), finished(run)) for run in options.runs]
+    return " ".join(f"{digest}{'.' * ended}" for digest, ended in each)
 
 
 def _for_now(options: Report) -> Report:
@@ -131,7 +136,8 @@ def told_now(options: Report) -> Facts:
         epochs[name] = (config, _epochs(metrics))
         done = 0 if isinstance(metrics, str) else len(metrics)
         last = [("no epoch has ended yet",)] if isinstance(metrics, str) else told(metrics[-1], config.experiment.budget)
-        status = f"Training, epoch {done} of {config.epochs}: {', '.join(form[0] for form in last)}"
+        state = "Finished" if finished(run) else "Training"
+        status = f"{state}, epoch {done} of {config.epochs}: {', '.join(form[0] for form in last)}"
         runs.append({"name": name, "status": status, "curvesNote": None})
     budget = common_budget(options.runs, asked_budget(options.budget))
     env = read_config(options.runs[0]).experiment.env
