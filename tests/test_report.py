@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from report_toys import NASTY, made_up, reported, steps
 
 from saute.cli import report as command
 from saute.cli.live import HOST, Live, serving
@@ -26,12 +27,10 @@ from saute.evidence import web
 from saute.evidence.certificate import certify
 from saute.runs import facts as of
 from saute.runs.budgets import AtBudget, at_each_budget, paths_of, plane_of
-from saute.runs.evaluate import Outcome, Steps
 from saute.runs.folder import describe, read_config
 from saute.runs.outcomes import outcomes_of
 from saute.runs.pretrained import located
 
-NASTY = "</script><script>document.title='run'</script><img src=x onerror=alert(1)> =1+1 $$x$$ {title}"
 FEW = ["--episodes", "4", "--sweep", "4", "--no-film"]
 
 
@@ -68,11 +67,6 @@ def test_at_every_budget_the_episodes_are_those_of_evaluate_to_the_last_bit(run:
     assert not np.array_equal(swept[3.0][0].cost, swept[30.0][0].cost)
 
 
-def steps(ended: list[list[bool]], remaining: Any, state: Any = None) -> Steps:
-    flags = np.array(ended)
-    return Steps(state, np.array(remaining, np.float64), np.ones(flags.shape), flags)
-
-
 def test_paths_end_with_their_episode_and_tell_the_share_that_is_left() -> None:
     ended = [[False, False], [True, False], [False, False], [False, True]]
     told = steps(ended, [[9.0, 10.0], [8.0, 5.0], [10.0, 0.0], [9.0, -5.0]])
@@ -100,13 +94,6 @@ def test_the_pendulum_is_drawn_by_its_angle_from_upright_and_its_unsafe_angles()
     assert plane_of("pendulum", False) == plane_of("anything", True), "states of the host are not at hand"
 
 
-def made_up(costs: list[float], violated: list[bool], name: str = "a") -> of.Tested:
-    config: Any = types.SimpleNamespace(experiment=types.SimpleNamespace(budget=10.0, discount=1.0))
-    paid = np.array(costs, np.float32)
-    outcome = Outcome(paid + 100, paid, np.full(len(costs), 5), paid, np.array(violated))
-    return of.Tested(name, config, [outcome], certify([paid], 10.0, violated=[np.array(violated)], returns=[paid + 100]))
-
-
 def test_tables_have_the_cells_of_the_command_line_and_all_digits_of_the_numbers() -> None:
     tested = made_up([1.0, 2.0, 12.0, 1.5], [False, False, True, False], NASTY)
     shown = of.evaluation([tested])
@@ -122,6 +109,12 @@ def test_tables_have_the_cells_of_the_command_line_and_all_digits_of_the_numbers
         proved["records"][0]["bound"] == expected["bound"]
         and proved["records"][0]["task_return_low"] == expected["task_return"]["low"]
     )
+
+
+def test_what_was_reported_fits_into_json() -> None:
+    shown = reported(made_up([1.0, 20.0], [False, True], NASTY))
+    assert json.loads(web.as_data(shown))["runs"][0]["slider"]["trained"] == [False, False, True, False]
+    assert "<" not in web.as_data(shown) and "&" not in web.as_data(shown)
 
 
 def test_distributions_are_shares_over_common_bins() -> None:
