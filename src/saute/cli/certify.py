@@ -26,7 +26,7 @@ from saute.runs.pretrained import place_of
 from saute.runs.provenance import provenance
 from saute.runs.shield import digest_of, file_of_shield
 
-__all__ = ["Certify", "certify"]
+__all__ = ["Certify", "certify", "compared", "comparison_rows", "note_of", "unchanged"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,19 +78,19 @@ def certify(options: Certify) -> None:
             under = stepped_in(pooled(one.outcomes))
             print(f"{one.name}\n\n{certificate.text(room())}\n" + (f"\n{under}\n" if under else ""))
         with writing(folder):
-            contents.append(_write(folder, one, certificate, options.seed, _unchanged(one.run, origins[one.run])))
+            contents.append(_write(folder, one, certificate, options.seed, unchanged(one.run, origins[one.run])))
         if not options.json:
             print(f"wrote {folder / 'certificate.md'}\n")
         tested.append(one)
-    compared = _comparison(tested, options.confidence) if len(tested) > 1 else []
+    against = compared(tested, options.confidence)
     if options.json:
-        others = [dict(zip(("run", "against", "difference", "probability"), row, strict=True)) for row in compared]
+        others = [dict(zip(("run", "against", "difference", "probability"), row, strict=True)) for row in against]
         print(as_json({"certificates": contents, "comparison": others}))
-    if compared:
-        _compare(options, tested, budget, _rows(compared))
+    if against:
+        _compare(options, tested, budget, comparison_rows(against))
 
 
-def _unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
+def unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
     """What the episodes are about, if it is still what it was before they were played."""
     if any(provenance(run)[name] != origin[name] for name in ("config", "policy")):
         raise UserError(f"{run} changed while it was tested; wait until its training has ended, and certify it again")
@@ -99,7 +99,7 @@ def _unchanged(run: pathlib.Path, origin: dict[str, Any]) -> dict[str, Any]:
 
 def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: list[list[str]]) -> None:
     """Show the comparison with the first run, and write it where a folder is asked for."""
-    note = _note(options.confidence)
+    note = note_of(options.confidence)
     if not options.json:
         print(columns(rows, width=room()), wrapped(note, room()), sep="\n\n")
     if options.out is None:
@@ -111,7 +111,7 @@ def _compare(options: Certify, tested: Sequence[Trial], budget: Budget, rows: li
         print(f"\nwrote {options.out / 'comparison.md'}")
 
 
-def _comparison(tested: Sequence[Trial], confidence: float) -> list[tuple[str, str, Interval, Interval]]:
+def compared(tested: Sequence[Trial], confidence: float) -> list[tuple[str, str, Interval, Interval]]:
     """Every run against the first one: difference of its return, and probability of a better one."""
     first, *others = tested
 
@@ -121,13 +121,13 @@ def _comparison(tested: Sequence[Trial], confidence: float) -> list[tuple[str, s
     return [(one.name, first.name, against(one, difference), against(one, probability_of_improvement)) for one in others]
 
 
-def _rows(compared: Sequence[tuple[str, str, Interval, Interval]]) -> list[list[str]]:
+def comparison_rows(compared: Sequence[tuple[str, str, Interval, Interval]]) -> list[list[str]]:
     rows = [["run", "against", "difference of return, IQM", "P(better return)"]]
     shape = "{:.3f} [{:.3f}, {:.3f}]"
     return rows + [[run, other, *(shape.format(*interval) for interval in intervals)] for run, other, *intervals in compared]
 
 
-def _note(confidence: float) -> str:
+def note_of(confidence: float) -> str:
     return (
         f"Intervals are {100 * confidence:g} % bootstrap intervals over seeds and their episodes. P(better return) is that of "
         "a random episode of the run against one of the other, ties counting half."

@@ -17,7 +17,7 @@ from saute.core.errors import UserError
 from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 
-__all__ = ["camera_of", "make", "pictureless", "short_name", "spec_of"]
+__all__ = ["Spec", "camera_of", "make", "pictureless", "short_name", "spec_of"]
 
 Spec = gym.envs.registration.EnvSpec
 TASK = "saute.envs.register:single"

@@ -45,6 +45,9 @@ COMMANDS = {
         "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
     ),
     "plot": Command("saute.cli.plot", "Plot", "plot", "box plots, training curves, distributions of costs"),
+    "report": Command(
+        "saute.cli.report", "Report", "report", "one page to show around: verdict, bounds, curves, film, every budget"
+    ),
     "reproduce": Command(
         "saute.cli.reproduce", "Reproduce", "reproduce", "figures and tables of the paper, from training to pictures"
     ),

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from saute.budget import observe
 from saute.cli import film as films
-from saute.cli.environments import camera_of, make, pictureless, short_name, spec_of
+from saute.cli.environments import Spec, camera_of, make, pictureless, short_name, spec_of
 from saute.cli.film import GIF_FPS, Film
 from saute.cli.options import shown_as
 from saute.cli.output import replacing, writing
@@ -25,7 +25,7 @@ from saute.core.single import SauteWrapper
 from saute.core.tables import columns, room
 from saute.runs.pretrained import PREFIX
 
-__all__ = ["Watch", "watch"]
+__all__ = ["Episode", "Watch", "filmed", "watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +81,30 @@ def watch(options: Watch) -> None:
     out = options.out or pathlib.Path(f"{short_name(spec)}.gif")
     write = _writer(out)
     with replacing(out) as partial:
-        load = policy_of(options.policy, options.shield)
-        with contextlib.closing(make(spec, options.mode, options.engine, options.budget, options.unsafe_reward, cost)) as env:
-            fps = options.fps or _own_fps(env, out)
-            policy, camera, film = load(env), camera_of(env, options.size), Film()
-            env.action_space.seed(options.seed)
-            seeds = range(options.seed, options.seed + options.episodes)
-            episodes = [_play(env, policy, camera, film, seed, options.steps) for seed in seeds]
+        film, fps, episodes, budget = _filmed(options, spec, cost, out)
         with writing(out):
             write(partial, film, fps)
     print(f"wrote {out}: {len(film)} frames of {film.shape[1]}×{film.shape[0]} pixels, {fps:g} per second")
-    print(_table(episodes, env.options.low if isinstance(env, SauteWrapper) else None))
+    print(_table(episodes, budget))
+
+
+def filmed(options: Watch) -> tuple[Film, float, list[Episode]]:
+    """The film of a run, its frames per second, and its episodes; nothing is written or printed."""
+    options, cost = _of_run(options)
+    return _filmed(options, spec_of(options.env), cost, pathlib.Path("film.mp4"))[:3]
+
+
+def _filmed(
+    options: Watch, spec: Spec, cost: CostSource, out: pathlib.Path
+) -> tuple[Film, float, list[Episode], ArrayLike | None]:
+    load = policy_of(options.policy, options.shield)
+    with contextlib.closing(make(spec, options.mode, options.engine, options.budget, options.unsafe_reward, cost)) as env:
+        policy, camera, film = load(env), camera_of(env, options.size), Film()
+        env.action_space.seed(options.seed)
+        seeds = range(options.seed, options.seed + options.episodes)
+        episodes = [_play(env, policy, camera, film, seed, options.steps) for seed in seeds]
+        budget = env.options.low if isinstance(env, SauteWrapper) else None
+        return film, options.fps or _own_fps(env, out), episodes, budget
 
 
 def _of_run(options: Watch) -> tuple[Watch, CostSource]:

@@ -8,6 +8,7 @@ EXTRAS = {
     "train": ("jax", "jaxlib", "jaxtyping", "optax", "safetensors", "filelock", "scipy", "mujoco"),
     "render": ("PIL", "imageio", "imageio_ffmpeg", "pygame"),
     "plot": ("matplotlib",),
+    "report": ("bokeh",),
     "jax-envs": ("brax", "gymnax"),
     "export": ("onnx",),
     "log": ("tensorboardX", "wandb"),

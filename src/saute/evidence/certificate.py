@@ -91,18 +91,33 @@ class Certificate:
 
     def table(self, width: int | None = None) -> str:
         """Every seed and all of them pooled, in columns; of several constraints, for any of them and then for each."""
-        heads = ["", "episodes", "violated", "P(violation) ≤", "mean", "CVaR 1 %", "worst", "90 % of costs ≤", "99 % ≤", "used"]
-        heads += ["return, IQM"] if self.pooled.task_return is not None else []
-        shown = (*self.seeds, self.pooled) if len(self.seeds) > 1 else self.seeds
-        own = columns([heads, *map(_cells, shown)], right=range(1, len(heads)), width=width)
+        rows = self.rows
+        own = columns(rows, right=range(1, len(rows[0])), width=width)
         if not self.each:
             return own
-        tables = [f"Constraint {i}, {_of(one.budget)}\n{one.table(width)}" for i, one in enumerate(self.each)]
+        tables = [f"Constraint {i}, {one.about}\n{one.table(width)}" for i, one in enumerate(self.each)]
         return "\n\n".join([f"Any of the budgets\n{own}", *tables])
+
+    @property
+    def about(self) -> str:
+        """The budget in words."""
+        return _of(self.budget)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Every seed and, of several, all of them pooled."""
+        return (*self.seeds, self.pooled) if len(self.seeds) > 1 else self.seeds
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The heads and cells of its own table."""
+        heads = ["", "episodes", "violated", "P(violation) ≤", "mean", "CVaR 1 %", "worst", "90 % of costs ≤", "99 % ≤", "used"]
+        heads += ["return, IQM"] if self.pooled.task_return is not None else []
+        return [heads, *map(_cells, self.samples)]
 
     def text(self, width: int | None = None) -> str:
         """A readable report, in so many columns of a terminal."""
-        budget = "every episode and its own budget" if self.budget is None else f"{_of(self.budget)} per episode"
+        budget = "every episode and its own budget" if self.budget is None else f"{self.about} per episode"
         statements = [f"{self.statement}.", *(f"Constraint {i}: {one.statement}." for i, one in enumerate(self.each))]
         head = f"Safety certificate for {budget}\n\n" + "\n".join(statements)
         return "\n\n".join([wrapped(head, width), self.table(width), wrapped("\n".join(self.notes), width)])

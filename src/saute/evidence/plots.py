@@ -30,8 +30,10 @@ __all__ = [
     "Group",
     "Groups",
     "box_plot",
+    "by_seed",
     "cost_distribution",
     "legend",
+    "panels",
     "save",
     "sheet",
     "styled",
@@ -186,8 +188,8 @@ def training_curves(
     """
     from matplotlib.ticker import EngFormatter
 
-    curves = _curves(budget)
-    tables = {name: {metric: _table(epochs, metric, name) for metric in curves} for name, epochs in _filled(runs).items()}
+    curves = panels(budget)
+    tables = {name: {metric: by_seed(epochs, metric, name) for metric in curves} for name, epochs in _filled(runs).items()}
     shown = [metric for metric in curves if all(table[metric] is not None for table in tables.values())]
     if not shown:
         raise ValueError(f"the runs share none of the metrics {', '.join(curves)}; pass what training wrote to metrics.jsonl")
@@ -358,7 +360,7 @@ def _titled(subject: str, what: str) -> str:
     return f"{one_line(subject)}: {what}" if subject else what.capitalize()
 
 
-def _curves(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
+def panels(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
     """Metric → (panel, budget); those of several constraints are numbered."""
     if not isinstance(budget, Sequence):
         return {metric: (label, None if metric == "task_return" else budget) for metric, label in CURVES.items()}
@@ -410,7 +412,7 @@ def _filled(named: Mapping[str, Content]) -> Mapping[str, Content]:
     return named
 
 
-def _table(epochs: Epochs, metric: str, name: str) -> np.ma.MaskedArray | None:
+def by_seed(epochs: Epochs, metric: str, name: str) -> np.ma.MaskedArray | None:
     """Numbers (epoch, seed), masked where there is none, or None if some epoch lacks the metric."""
     if len(epochs) == 0:
         raise ValueError(f"{name} has no epochs; train it first")

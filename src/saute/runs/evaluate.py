@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from numpy.typing import ArrayLike
 
 from saute.core.masks import along
 from saute.core.options import Options
@@ -23,7 +24,19 @@ from saute.learn.stream import Stream, begin, begin_on_host, select
 from saute.serve.description import Description
 from saute.serve.shield import as_inputs
 
-__all__ = ["TEST_SEED", "Guarded", "Outcome", "Sampled", "Shielded", "evaluate", "evaluator", "pooled", "tested"]
+__all__ = [
+    "TEST_SEED",
+    "Guarded",
+    "Outcome",
+    "Sampled",
+    "Shielded",
+    "Steps",
+    "at_budgets",
+    "evaluate",
+    "evaluator",
+    "pooled",
+    "tested",
+]
 
 TEST_SEED = 1_000_000
 """Test episodes have seeds from here on, unless others are asked for; training stays below."""
@@ -48,6 +61,17 @@ class Outcome(NamedTuple):
     """Which of several budgets were overspent; None if there were not several."""
     intervened: Int[np.ndarray, " episode"] | None = None
     """Steps in which a shield stepped in; None without one."""
+
+
+class Steps(NamedTuple):
+    """A few episodes side by side, steps first; what follows the end of one of them is another episode."""
+
+    state: PyTree
+    """Of the bare environment before each step; None where it is not JAX's."""
+    remaining: Float[np.ndarray, "step episode ..."]
+    """After the step."""
+    task_reward: Float[np.ndarray, "step episode"]
+    ended: Bool[np.ndarray, "step episode"]
 
 
 def pooled(outcomes: Sequence[Outcome], most: int | None = None) -> Outcome:
@@ -79,9 +103,33 @@ def evaluator(
     ledger = ledger if carried is None else carried
     if isinstance(env, HostEnvs):
         act = jax.jit(Tested(policy).act)
-        return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)
-    play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger))
+        return lambda parameters, seed: _on_host(act, policy, parameters, env, seed, ledger)[0]
+    play = jax.jit(lambda parameters, key: _first_episodes(policy, parameters, env, episodes, key, ledger)[0])
     return lambda parameters, seed: _outcome(play(parameters, jax.random.key(seed)), ledger)
+
+
+def at_budgets(
+    policy: Decider, env: Env | HostEnvs, episodes: int, shown: int
+) -> Callable[[PyTree, int, ArrayLike], tuple[Outcome, Steps]]:
+    """(parameters, seed, budget) → the outcome at this budget and the first few episodes step by step.
+
+    It is compiled once for all budgets. The environment is sautéed, and observations go on being relative to its reference.
+    """
+    ledger: Options = env.options  # type: ignore[union-attr, assignment]
+    if isinstance(env, HostEnvs):
+        act = jax.jit(Tested(policy).act)
+        return lambda parameters, seed, budget: _on_host(act, policy, parameters, env, seed, ledger, budget, shown)
+
+    def played(parameters: PyTree, key: PRNGKeyArray, budget: Array) -> tuple[tuple[Episodes, PyTree], Steps]:
+        return _first_episodes(policy, parameters, env, episodes, key, ledger, budget, shown)
+
+    play = jax.jit(played)
+
+    def test(parameters: PyTree, seed: int, budget: ArrayLike) -> tuple[Outcome, Steps]:
+        kept, steps = play(parameters, jax.random.key(seed), jnp.asarray(budget, jnp.float32))
+        return _outcome(kept, ledger), jax.tree.map(np.asarray, steps)
+
+    return test
 
 
 def tested(
@@ -198,25 +246,34 @@ class Tested:
 
 
 def _first_episodes(
-    policy: Decider, parameters: PyTree, env: Env, episodes: int, key: PRNGKeyArray, ledger: Options | None
-) -> tuple[Episodes, PyTree]:
-    """The first episode of every environment, and what was noted with its last step."""
+    policy: Decider,
+    parameters: PyTree,
+    env: Env,
+    episodes: int,
+    key: PRNGKeyArray,
+    ledger: Options | None,
+    budget: Array | None = None,
+    shown: int = 0,
+) -> tuple[tuple[Episodes, PyTree], Any]:
+    """The first episode of every environment and what was noted with its last step, and the steps of those to be shown."""
     start_key, key = jax.random.split(key)
-    stream = begin(env, start_key, episodes, policy.memory(episodes), ledger)
+    stream = begin(env, start_key, episodes, policy.memory(episodes), ledger, budget)
     play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger)
 
-    def one(carry: tuple[Stream, PyTree], key: PRNGKeyArray) -> tuple[tuple[Stream, PyTree], None]:
+    def one(carry: tuple[Stream, PyTree], key: PRNGKeyArray) -> tuple[tuple[Stream, PyTree], Steps | None]:
         """One step; only episodes that count are kept, since those of every step would take horizon times the memory."""
-        stream, kept = carry
-        _, stream, (rows, seen, _) = play(parameters, stream, key[None])
+        before, kept = carry
+        _, stream, (rows, seen, _) = play(parameters, before, key[None])
         now = jax.tree.map(lambda leaf: leaf[0], (seen, rows.extras))
-        return (stream, select(now[0].counted, now, kept)), None
+        step = Steps(before.state.state, rows.next_remaining[0], rows.task_reward[0], seen.ended[0]) if shown else None
+        return (stream, select(now[0].counted, now, kept)), jax.tree.map(lambda leaf: leaf[:shown], step)
 
     keys = jax.random.split(key, env.horizon)
     rows, seen, _ = jax.eval_shape(lambda: play(parameters, stream, keys[:1])[2])
     shapes = seen, rows.extras
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), shapes)
-    return jax.lax.scan(one, (stream, none), keys)[0][1]
+    (_, kept), steps = jax.lax.scan(one, (stream, none), keys)
+    return kept, steps
 
 
 def _on_host(
@@ -226,20 +283,25 @@ def _on_host(
     envs: HostEnvs,
     seed: int,
     ledger: Options | None,
-) -> Outcome:
-    """One episode of each environment; those that end early start another, which does not count."""
+    budget: ArrayLike | None = None,
+    shown: int = 0,
+) -> tuple[Outcome, Any]:
+    """One episode of each environment, at a budget if given; those that end early start another, which does not count."""
     count, blank = envs.num_envs, policy.memory(envs.num_envs)
+    budgets = None if budget is None else np.broadcast_to(np.asarray(budget, np.float64), (count, *envs.cost_shape))
     if envs.horizon is None:
         say(f"no time limit is known; episodes are given up after {LONGEST:,} steps")
-    stream = begin_on_host(envs, seed, blank, ledger)
-    done, kept = np.zeros(count, bool), None
+    stream = begin_on_host(envs, seed, blank, ledger, budgets)
+    done, kept, told = np.zeros(count, bool), None, list[Steps]()
     steps = host_steps(envs, lambda memory, obs, _: act(parameters, memory, obs), stream, blank, ledger)
     for _, (_, rows, seen) in zip(range(LONGEST), steps, strict=False):
         now = jax.tree.map(np.asarray, (seen, rows.extras))
         kept = now if kept is None else select(seen.counted, now, kept)
         done |= seen.counted
+        if shown:
+            told.append(Steps(None, rows.next_remaining[:shown], rows.task_reward[:shown], seen.ended[:shown]))
         if done.all():
-            return _outcome(kept, ledger)
+            return _outcome(kept, ledger), jax.tree.map(lambda *steps: np.stack(steps), *told) if shown else None
     raise ValueError(
         f"{(~done).sum()} of {count} episodes have not ended after {LONGEST:,} steps; give the environment a time limit, "
         "with gymnasium.wrappers.TimeLimit or max_episode_steps in its registration"

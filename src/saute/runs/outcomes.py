@@ -15,9 +15,11 @@ from saute.core.errors import UserError
 from saute.core.files import CheckpointError, folder_in, sweep, write_atomically
 from saute.core.options import options
 from saute.core.progress import Meter, progress
+from saute.core.protocol import Env
 from saute.core.tables import columns
 from saute.core.text import say
 from saute.envs import task_named
+from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate, certify
 from saute.evidence.stats import upper_bound
 from saute.runs.build import environment_of
@@ -41,6 +43,7 @@ __all__ = [
     "keep_outcomes",
     "numbers_of",
     "outcomes_of",
+    "ready",
     "rows_of",
     "stepped_in",
 ]
@@ -93,6 +96,22 @@ def outcomes_of(
     another budget goes on seeing it relative to the one it was trained with: z₀ = d_test / d_ref. Under its shield, a policy
     that is not sautéed has a budget too.
     """
+    config, env, net, parameters = ready(run, episodes, budget, elsewhere, shield)
+    against = config.experiment.budget if budget is None else budget
+    ledger = None if against is None else options(against, discount=config.experiment.discount)
+    policy = Sampled(cast(Any, net)) if sampled else net
+    try:
+        with _watching(len(parameters) * episodes, against if config.experiment.discount == 1.0 else None) as watch:
+            outcomes = tested(policy, parameters, env, episodes, seed, ledger, watch)
+    except ValueError as problem:
+        raise UserError(f"{run}: {problem}") from problem
+    return (config if budget is None else changed(config, "experiment.budget", budget)), outcomes
+
+
+def ready(
+    run: pathlib.Path, episodes: int, budget: Budget | None = None, elsewhere: Elsewhere = OWN, shield: bool = False
+) -> tuple[Config, Env | HostEnvs, Any, list[Any]]:
+    """The configuration of a run, environments for so many test episodes, and its policies: a net, and parameters by seed."""
     if episodes < 1:
         raise UserError(f"--episodes {episodes} must be at least 1")
     if budget is not None and not all(0.0 < one < float("inf") for one in np.atleast_1d(budget)):
@@ -112,15 +131,7 @@ def outcomes_of(
         raise UserError(f"{run}: the policy takes {net.observations} observations, its environment has {env.observation_space}")
     if budget is not None:
         _warn_of_unseen(run, config, budget)
-    against = config.experiment.budget if budget is None else budget
-    ledger = None if against is None else options(against, discount=config.experiment.discount)
-    policy = Sampled(cast(Any, net)) if sampled else net
-    try:
-        with _watching(len(parameters) * episodes, against if config.experiment.discount == 1.0 else None) as watch:
-            outcomes = tested(policy, parameters, env, episodes, seed, ledger, watch)
-    except ValueError as problem:
-        raise UserError(f"{run}: {problem}") from problem
-    return (config if budget is None else changed(config, "experiment.budget", budget)), outcomes
+    return config, env, net, parameters
 
 
 @contextlib.contextmanager
