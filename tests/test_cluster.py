@@ -225,11 +225,11 @@ def test_work_is_stopped_when_what_it_writes_cannot_be_sent(tmp_path: pathlib.Pa
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get=lambda value: value))
     monkeypatch.setattr(mirror, "SENT", 0.05)
     monkeypatch.setattr(mirror, "write_atomically", no_room)
-    with pytest.raises(TrainingError, match="run on .* \\(No space left on device\\); what was sent before is kept, make room"):
-        with mirrored(tmp_path / "run", Full()) as copy:
-            copy.mkdir()
-            (copy / "metrics.jsonl").write_text("one\n")
-            time.sleep(60)
+    match = r"run on .* \(No space left on device\); what was sent before is kept, make room"
+    with pytest.raises(TrainingError, match=match), mirrored(tmp_path / "run", Full()) as copy:
+        copy.mkdir()
+        (copy / "metrics.jsonl").write_text("one\n")
+        time.sleep(60)
     assert not copy.exists() and not list((tmp_path / "run").iterdir())
 
 
@@ -302,9 +302,11 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
 @pytest.mark.slow
 def test_an_odd_machine_is_named_before_anything_is_written(tmp_path: pathlib.Path) -> None:
     """One with another package, one without saute, and a storage that is another folder on it."""
-    for name, content in (("optax-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: optax\nVersion: 9.9\n"), ("bare/saute.py", "")):
-        (tmp_path / "other" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "other" / name).write_text(content)
+    optax = tmp_path / "other" / "optax-9.9.dist-info" / "METADATA"
+    bare = tmp_path / "bare" / "saute.py"
+    for file, content in ((optax, "Metadata-Version: 2.1\nName: optax\nVersion: 9.9\n"), (bare, "")):
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
     # Everyone's own folder; that of a machine is where its processes are, which is not ours.
     place = tmp_path / "place"
     place.mkdir()
@@ -317,8 +319,8 @@ def test_an_odd_machine_is_named_before_anything_is_written(tmp_path: pathlib.Pa
             assert done.returncode == 2 and not list(place.rglob("*.json*")), done.stderr
             return done.stderr
 
-        assert "does not see /proc/self/cwd/shared; --storage has to be a folder that all machines share" in told("--storage", own)
-        for path, message in (("other", "it has optax 9.9 instead of"), ("other/bare", "it cannot run saute (")):
+        assert f"does not see {own}; --storage has to be a folder that all machines share" in told("--storage", own)
+        for path, message in (("other", "it has optax 9.9 instead of"), ("bare", "it cannot run saute (")):
             odd = made.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path / path)})
             said = told()
             assert f"machine {socket.gethostname()} of the cluster: {message}" in said, said
@@ -347,8 +349,9 @@ def test_a_full_disk_ends_it_with_a_word_and_nothing_is_lost(tmp_path: pathlib.P
         place = ["--storage", str(tmp_path / "disk")] if shared else []
         command = [sys.executable, "-m", "saute", "train", *words, "--ray", made.address, "--out", str(out), *place]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 2 and "cannot write to" in done.stderr and "No space left on device" in done.stderr, done.stderr
-        assert f"on machine {socket.gethostname()}" in done.stderr and "make room" in done.stderr
+        said = done.stderr
+        assert done.returncode == 2 and "cannot write to" in said and "(No space left on device)" in said, said
+        assert f"on machine {socket.gethostname()}" in said and "make room" in said, said
         enlarge("64m")
         subprocess.run(command, check=True)
         assert undisturbed.wait() == 0

@@ -61,7 +61,8 @@ def test_rllib_reports_the_tasks_own_numbers_and_sees_each_episodes_own_budget(e
             super().on_episode_end(episode=episode, metrics_logger=metrics_logger, **more)
             assert not prev_episode_chunks
             # Copied, since PPO adds a step to each episode before it learns from it.
-            finished.append(Finished(episode.get_infos()[1:], np.array(episode.get_observations())[:, -1], episode.get_return()))
+            observed = np.array(episode.get_observations())[:, -1]
+            finished.append(Finished(episode.get_infos()[1:], observed, episode.get_return()))
 
     example.started()
     algorithm = example.configuration(sauted=True, seed=0).callbacks(Kept).build_algo()

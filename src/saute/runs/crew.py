@@ -266,8 +266,8 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **here)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         raise UserError(
-            f"--ray {address}: {' '.join(str(problem).split())}; this machine needs the same Ray and Python as the cluster, and "
-            "its token if it has one (ray get-auth-token)"
+            f"--ray {address}: {' '.join(str(problem).split())}; this machine needs the same Ray and Python as the cluster, "
+            "and its token if it has one (ray get-auth-token)"
         ) from problem
     finally:
         if threading.current_thread() is threading.main_thread():
