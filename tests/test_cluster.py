@@ -7,10 +7,12 @@ import errno
 import json
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +34,7 @@ from saute.runs.report import unlike, versions
 from saute.runs.shards import shards_of
 from saute.runs.state import standing_of
 
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "cluster.md"
 SHORT = ["pendulum", "--algo", "ppo", "--settings.steps-per-epoch", "400", "--settings.policy-iterations", "3"]
 
 
@@ -269,6 +272,17 @@ def until(found: Callable[[], Any], seconds: float = 600.0) -> Any:
     raise AssertionError("it has not come")
 
 
+def process_of(made: Any, name: str) -> int:
+    """A worker of the cluster by the name that Ray gives to its process."""
+    parents = {one.process.pid for node in (made.head_node, *made.nodes) for one in node.all_processes["raylet"]}
+    for place in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in parents and (place / "cmdline").read_bytes().startswith(name.encode()):
+                return int(place.name)
+    raise AssertionError(f"there is no {name}")
+
+
 def checkpoint_of(shard: pathlib.Path, after: int = 0) -> int | None:
     """The epoch of a shard's newest checkpoint, if it is later and not yet the last one."""
     epochs = [int(file.stem) for file in numbered(shard / "checkpoints")]
@@ -286,6 +300,8 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
         shards = [out / "shards" / name for name in ("0000", "0010")]
         seen = [until(lambda shard=shard: checkpoint_of(shard)) for shard in shards]
         os.kill(until(lambda: holding.holder_of(shards[0])).pid, signal.SIGKILL)
+        if not shared:
+            os.kill(process_of(made, "ray::Mirror"), signal.SIGKILL)
         seen[0] = until(lambda: checkpoint_of(shards[0], seen[0]))
         made.remove_node(made.nodes[1], allow_graceful=False)
         made.add_node(num_cpus=1)
@@ -297,6 +313,50 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
         subprocess.run(words, check=True)
     assert undisturbed.wait() == 0
     assert content(out) == content(tmp_path / "alone")
+
+
+SRUN = """#!/bin/bash
+# As SLURM's on one machine: what it is told of nodes is left out.
+while [[ "$1" == -* ]]; do [[ "$1" == -w ]] && shift; shift; done
+exec "$@"
+"""
+
+
+@contextlib.contextmanager
+def own_ray() -> Iterator[pathlib.Path]:
+    """A folder for Ray's files, whose name is short enough for its sockets; all processes that have it in their words end."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
+        try:
+            yield pathlib.Path(place)
+        finally:
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):  # it has ended
+                    if place.encode() in (process / "cmdline").read_bytes():
+                        os.kill(int(process.name), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_the_recipe_for_slurm_trains(tmp_path: pathlib.Path) -> None:
+    """As the page has it, but for SLURM itself: with a token, on a head and a machine that are both this one."""
+    pytest.importorskip("ray", reason="pip install 'saute[ray]'")
+    recipe = PAGE.read_text().partition("```bash\n#!/bin/bash\n#SBATCH")[2].partition("```")[0].partition("\n")[2]
+    short = " ".join([*SHORT, "--seeds", "4", "--epochs", "3"])
+    for there, here in (("pendulum --seeds 1000", short), ("--num-cpus=32", "--num-cpus=1"), ("6379", "6390")):
+        assert there in recipe
+        recipe = recipe.replace(there, here)
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    (tmp_path / "token").write_text(secrets.token_hex(16))
+    path = f"{tmp_path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    with own_ray() as place:
+        own = {"SCRATCH": str(tmp_path), "RAY_TMPDIR": str(place), "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+        words = ["bash", "-c", recipe]
+        with open(tmp_path / "said", "w+") as said:  # not a pipe, which machines that still run would keep open
+            done = subprocess.run(words, env={**os.environ, "PATH": path, **own}, stdout=said, stderr=said)
+        assert done.returncode == 0, (tmp_path / "said").read_text()
+    undisturbed = alone([*SHORT, "--seeds", "4", "--epochs", "3"], tmp_path / "alone")
+    assert undisturbed.wait() == 0
+    assert content(tmp_path / "runs" / "pendulum-saute-ppo") == content(tmp_path / "alone")
 
 
 @pytest.mark.slow
