@@ -5,10 +5,11 @@ TOOLS := .venv/tools
 CLIENTS := .venv/clients
 DOCS := .venv/docs
 WORLDS := .venv-worlds
+RLLIB := .venv-rllib
 PARITY := $(addprefix tests/test_, pendulum.py double_pendulum.py reacher.py goal.py car.py)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test lint coverage bench verify chaos docs worlds fresh clean
+.PHONY: setup demo test lint coverage bench verify chaos docs worlds rllib fresh clean
 
 setup: $(TOOLS) $(CLIENTS)
 
@@ -79,8 +80,17 @@ $(WORLDS)/installed: pyproject.toml
 	$(WORLDS)/bin/python -m pip install --quiet --editable ".[train,jax-envs]" "playground>=0.2" "pytest>=8" "beartype>=0.20"
 	touch $@
 
+# RLlib asks for one version of Gymnasium, which is not ours.
+rllib: $(RLLIB)/installed
+	SAUTE_RLLIB=1 $(RLLIB)/bin/python -m pytest tests/rllib
+
+$(RLLIB)/installed: pyproject.toml
+	$(PYTHON) -m venv $(RLLIB)
+	$(RLLIB)/bin/python -m pip install --quiet torch==2.13.0 --editable ".[train,rllib]" "pytest>=8" "beartype>=0.20"
+	touch $@
+
 fresh:
 	$(PYTHON) tests/fresh_install.py
 
 clean:
-	rm -rf .venv $(WORLDS) site
+	rm -rf .venv $(WORLDS) $(RLLIB) site

@@ -1,5 +1,8 @@
 """What Ray costs: a training of ten seeds with and without it, and how many small tasks one driver keeps up with.
 
+Run: python benchmarks/bench_cluster.py [overhead] [tasks [COUNT]], both by default.
+
+The training takes minutes, so that it is not the start of processes that is timed, though that is in it.
 The small tasks train nothing. Each writes a checkpoint and some lines of metrics, which are sent to the driver's machine
 as those of a training are; so the numbers say what the driver can take, in requests and bytes per second.
 """
@@ -20,7 +23,8 @@ from saute.runs.config import Config, Experiment
 from saute.runs.crew import Job, done_in_turn
 
 TASKS, BYTES, EPOCHS = 2000, 200_000, 50
-TRAINING = ["pendulum", "--algo", "sac", "--preset", "fast", "--seeds", "10", "--epochs", "60"]
+TRAINING = ["pendulum", "--algo", "trpo", "--preset", "fast", "--seeds", "10", "--epochs", "60"]
+TURNS = 2
 
 
 def written(config: Config, folder: pathlib.Path) -> list[str]:
@@ -55,15 +59,19 @@ def tasks(count: int) -> None:
 
 
 def overhead() -> None:
-    """Seconds of the same training with and without Ray, in turns."""
+    """Seconds of the same training with and without Ray, in turns, and the speed with it as a share of that without."""
+    seconds = {"without": [], "with": []}
     with tempfile.TemporaryDirectory() as place:
-        for turn in range(2):
-            for words in ([], ["--ray"]):
+        for turn in range(TURNS):
+            for name, words in (("without", []), ("with", ["--ray"])):
                 begin = time.monotonic()
-                out = f"{place}/{turn}{len(words)}"
-                command = [sys.executable, "-m", "saute", "train", *TRAINING, *words, "--out", out]
+                command = [sys.executable, "-m", "saute", "train", *TRAINING, *words, "--out", f"{place}/{name}-{turn}"]
                 subprocess.run(command, check=True, capture_output=True)
-                print(f"{' '.join(TRAINING + words)}: {time.monotonic() - begin:.0f} s")
+                seconds[name].append(time.monotonic() - begin)
+                print(f"saute train {' '.join(TRAINING + words)}: {seconds[name][-1]:.0f} s", flush=True)
+    alone, shared = seconds["without"], seconds["with"]
+    each = ", ".join(f"{a / b:.2f}" for a, b in zip(alone, shared, strict=True))
+    print(f"speed with --ray ÷ without: {sum(alone) / sum(shared):.2f}, in single turns {each}")
 
 
 if __name__ == "__main__":
@@ -71,5 +79,8 @@ if __name__ == "__main__":
         import ray  # noqa: F401
     except ModuleNotFoundError:
         sys.exit("Ray is not installed: pip install 'saute[ray]'")
-    tasks(int(sys.argv[1]) if len(sys.argv) > 1 else TASKS)
-    overhead()
+    words = sys.argv[1:] or ["overhead", "tasks"]
+    if "overhead" in words:
+        overhead()
+    if "tasks" in words:
+        tasks(int(words[-1]) if words[-1].isdecimal() else TASKS)

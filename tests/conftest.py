@@ -16,8 +16,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")
 CLIENTS = ("torch", "stable_baselines3", "sb3_contrib", "sbx", "tianshou", "torchrl")
 MISSING = [name for name in CLIENTS if importlib.util.find_spec(name) is None]
 OF_CLIENTS = ["test_examples.py", "test_sb3.py"] if MISSING else []
-collect_ignore = OF_CLIENTS + ([] if "SAUTE_WORLDS" in os.environ else ["worlds"])
-"""Also tests of other people's packages, which `make worlds` installs in an environment of their own."""
+ELSEWHERE = {"worlds": "SAUTE_WORLDS", "rllib": "SAUTE_RLLIB"}
+collect_ignore = OF_CLIENTS + [folder for folder, asked in ELSEWHERE.items() if asked not in os.environ]
+"""Also tests of other people's packages, which `make worlds` and `make rllib` install in environments of their own."""
 
 OTHERS = ("cpo", "mbpo", "pets", "trpo")
 """Learners whose runs of the tests for all learners take long; PPO and SAC stay in the quick part."""

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
+import secrets
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from saute.cli.main import main
-from saute.runs import crew, holding
+from saute.core.errors import UserError
+from saute.runs import crew, holding, mirror
 from saute.runs.build import configured
 from saute.runs.checkpoint import numbered
 from saute.runs.config import Experiment
+from saute.runs.crew import Job, trained
 from saute.runs.folder import TrainingError, exclusively, finished
-from saute.runs.mirror import Mirror, _news
+from saute.runs.mirror import Mirror, _news, mirrored
 from saute.runs.report import unlike, versions
 from saute.runs.shards import shards_of
 from saute.runs.state import standing_of
 
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "cluster.md"
 SHORT = ["pendulum", "--algo", "ppo", "--settings.steps-per-epoch", "400", "--settings.policy-iterations", "3"]
 
 
@@ -120,12 +129,12 @@ def test_without_locks_the_mark_stands_alone(tmp_path, monkeypatch) -> None:
 
 
 def test_a_mirror_follows_a_folder_and_asks_for_what_it_lacks(tmp_path) -> None:
-    worker, here, mirror, sent = tmp_path / "worker", tmp_path / "here", Mirror(), dict[str, tuple[int, int]]()
+    worker, here, follower, sent = tmp_path / "worker", tmp_path / "here", Mirror(), dict[str, tuple[int, int]]()
     (worker / "checkpoints").mkdir(parents=True)
 
     def follow() -> tuple[dict[str, int], list[str]]:
         pieces, sizes = _news(worker, sent)
-        return {name: len(piece.content) for name, piece in pieces.items()}, mirror.follow(here, pieces, sizes)
+        return {name: len(piece.content) for name, piece in pieces.items()}, follower.follow(here, pieces, sizes)
 
     (worker / "metrics.jsonl").write_text("one\n")
     (worker / "checkpoints" / "000001.safetensors").write_text("first")
@@ -136,7 +145,7 @@ def test_a_mirror_follows_a_folder_and_asks_for_what_it_lacks(tmp_path) -> None:
     (worker / "checkpoints" / "000001.safetensors").unlink()
     (worker / "checkpoints" / "000002.safetensors").write_text("second")
     assert follow() == ({"metrics.jsonl": 5, "checkpoints/000002.safetensors": 6}, []), "of metrics only what is new"
-    assert mirror.fetch(here) == {"metrics.jsonl": b"one\ntwo!\n", "checkpoints/000002.safetensors": b"second"}
+    assert follower.fetch(here) == {"metrics.jsonl": b"one\ntwo!\n", "checkpoints/000002.safetensors": b"second"}
     (here / "checkpoints" / "000002.safetensors").unlink()
     assert follow() == ({}, ["checkpoints/000002.safetensors"])
 
@@ -158,6 +167,73 @@ def test_what_cannot_work_is_refused_before_anything_is_written(words, message, 
     monkeypatch.chdir(tmp_path)
     assert main(["train", "pendulum", *words]) == 2
     assert message in capsys.readouterr().err and not list(tmp_path.rglob("*.json*"))
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["another server", "nothing"])
+def test_what_answers_but_is_not_ray_is_refused_at_once(reply: bytes, tmp_path: pathlib.Path, monkeypatch, capsys) -> None:
+    """Ray itself would wait for it for minutes."""
+    pytest.importorskip("ray", reason="pip install 'saute[ray]'")
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(64)
+            connection.sendall(reply)
+
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert main(["train", "pendulum", "--ray", address]) == 2
+    assert f"--ray {address} is reached, but what answers there is not Ray" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.json*"))
+
+
+def test_a_machine_says_what_is_wrong_with_its_storage(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = tmp_path / "probe"
+    assert crew._told_of_node(versions(), probe) == (
+        f"it does not see {tmp_path}; --storage has to be a folder that all machines share"
+    )
+    probe.write_text("")
+    assert crew._told_of_node(versions(), probe) is None and probe.read_text() == socket.gethostname()
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", refused)
+    assert f"it cannot write to {tmp_path} (Read-only file system)" in (crew._told_of_node(versions(), probe) or "")
+
+
+def test_a_machine_that_joins_later_with_other_versions_does_nothing(tmp_path: pathlib.Path) -> None:
+    job = Job("seeds", configured(Experiment("pendulum")), tmp_path / "run", trained)
+    with pytest.raises(UserError, match=rf"machine {socket.gethostname()} of the cluster: it has optax .* instead of 0\.1"):
+        crew._in_worker(job, None, {**versions(), "optax": "0.1"})
+    assert not job.folder.exists()
+
+
+def test_work_is_stopped_when_what_it_writes_cannot_be_sent(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on for hours, and at the end there would be nothing."""
+
+    class Full:
+        """Ray, and a mirror on a machine whose disk is full."""
+
+        fetch = follow = property(lambda self: self)
+
+        def remote(self, folder: pathlib.Path, *sent: Any) -> Any:
+            return Mirror().follow(folder, *sent) if sent else {}
+
+    def no_room(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get=lambda value: value))
+    monkeypatch.setattr(mirror, "SENT", 0.05)
+    monkeypatch.setattr(mirror, "write_atomically", no_room)
+    match = r"run on .* \(No space left on device\); what was sent before is kept, make room"
+    with pytest.raises(TrainingError, match=match), mirrored(tmp_path / "run", Full()) as copy:
+        copy.mkdir()
+        (copy / "metrics.jsonl").write_text("one\n")
+        time.sleep(60)
+    assert not copy.exists() and not list((tmp_path / "run").iterdir())
 
 
 def test_other_versions_on_a_machine_are_named() -> None:
@@ -196,6 +272,17 @@ def until(found: Callable[[], Any], seconds: float = 600.0) -> Any:
     raise AssertionError("it has not come")
 
 
+def process_of(made: Any, name: str) -> int:
+    """A worker of the cluster by the name that Ray gives to its process."""
+    parents = {one.process.pid for node in (made.head_node, *made.nodes) for one in node.all_processes["raylet"]}
+    for place in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in parents and (place / "cmdline").read_bytes().startswith(name.encode()):
+                return int(place.name)
+    raise AssertionError(f"there is no {name}")
+
+
 def checkpoint_of(shard: pathlib.Path, after: int = 0) -> int | None:
     """The epoch of a shard's newest checkpoint, if it is later and not yet the last one."""
     epochs = [int(file.stem) for file in numbered(shard / "checkpoints")]
@@ -213,6 +300,8 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
         shards = [out / "shards" / name for name in ("0000", "0010")]
         seen = [until(lambda shard=shard: checkpoint_of(shard)) for shard in shards]
         os.kill(until(lambda: holding.holder_of(shards[0])).pid, signal.SIGKILL)
+        if not shared:
+            os.kill(process_of(made, "ray::Mirror"), signal.SIGKILL)
         seen[0] = until(lambda: checkpoint_of(shards[0], seen[0]))
         made.remove_node(made.nodes[1], allow_graceful=False)
         made.add_node(num_cpus=1)
@@ -224,6 +313,109 @@ def test_a_machine_a_worker_and_the_driver_are_lost_and_nothing_else(tmp_path: p
         subprocess.run(words, check=True)
     assert undisturbed.wait() == 0
     assert content(out) == content(tmp_path / "alone")
+
+
+SRUN = """#!/bin/bash
+# As SLURM's on one machine: what it is told of nodes is left out.
+while [[ "$1" == -* ]]; do [[ "$1" == -w ]] && shift; shift; done
+exec "$@"
+"""
+
+
+@contextlib.contextmanager
+def own_ray() -> Iterator[pathlib.Path]:
+    """A folder for Ray's files, whose name is short enough for its sockets; all processes that have it in their words end."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
+        try:
+            yield pathlib.Path(place)
+        finally:
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):  # it has ended
+                    if place.encode() in (process / "cmdline").read_bytes():
+                        os.kill(int(process.name), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_the_recipe_for_slurm_trains(tmp_path: pathlib.Path) -> None:
+    """As the page has it, but for SLURM itself: with a token, on a head and a machine that are both this one."""
+    pytest.importorskip("ray", reason="pip install 'saute[ray]'")
+    recipe = PAGE.read_text().partition("```bash\n#!/bin/bash\n#SBATCH")[2].partition("```")[0].partition("\n")[2]
+    short = " ".join([*SHORT, "--seeds", "4", "--epochs", "3"])
+    for there, here in (("pendulum --seeds 1000", short), ("--num-cpus=32", "--num-cpus=1"), ("6379", "6390")):
+        assert there in recipe
+        recipe = recipe.replace(there, here)
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    (tmp_path / "token").write_text(secrets.token_hex(16))
+    path = f"{tmp_path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    with own_ray() as place:
+        own = {"SCRATCH": str(tmp_path), "RAY_TMPDIR": str(place), "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+        words = ["bash", "-c", recipe]
+        with open(tmp_path / "said", "w+") as said:  # not a pipe, which machines that still run would keep open
+            done = subprocess.run(words, env={**os.environ, "PATH": path, **own}, stdout=said, stderr=said)
+        assert done.returncode == 0, (tmp_path / "said").read_text()
+    undisturbed = alone([*SHORT, "--seeds", "4", "--epochs", "3"], tmp_path / "alone")
+    assert undisturbed.wait() == 0
+    assert content(tmp_path / "runs" / "pendulum-saute-ppo") == content(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_an_odd_machine_is_named_before_anything_is_written(tmp_path: pathlib.Path) -> None:
+    """One with another package, one without saute, and a storage that is another folder on it."""
+    optax = tmp_path / "other" / "optax-9.9.dist-info" / "METADATA"
+    bare = tmp_path / "bare" / "saute.py"
+    for file, content in ((optax, "Metadata-Version: 2.1\nName: optax\nVersion: 9.9\n"), (bare, "")):
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    # Everyone's own folder; that of a machine is where its processes are, which is not ours.
+    place = tmp_path / "place"
+    place.mkdir()
+    own = "/proc/self/cwd/shared"
+    with cluster() as made:
+
+        def told(*more: str) -> str:
+            words = [sys.executable, "-m", "saute", "train", *SHORT, "--ray", made.address, *more]
+            done = subprocess.run(words, cwd=place, capture_output=True, text=True)
+            assert done.returncode == 2 and not list(place.rglob("*.json*")), done.stderr
+            return done.stderr
+
+        assert f"does not see {own}; --storage has to be a folder that all machines share" in told("--storage", own)
+        for path, message in (("other", "it has optax 9.9 instead of"), ("bare", "it cannot run saute (")):
+            odd = made.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path / path)})
+            said = told()
+            assert f"machine {socket.gethostname()} of the cluster: {message}" in said, said
+            made.remove_node(odd, allow_graceful=False)
+
+
+@contextlib.contextmanager
+def small_disk(at: pathlib.Path, size: str) -> Iterator[Callable[[str], object]]:
+    """A disk of its own at a folder; what it gives makes it larger."""
+    at.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at)]
+    if os.geteuid() or subprocess.run(mounted, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield lambda larger: subprocess.run(["mount", "-o", f"remount,size={larger}", str(at)], check=True)
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [False, True], ids=["sent to the driver", "in a shared storage"])
+def test_a_full_disk_ends_it_with_a_word_and_nothing_is_lost(tmp_path: pathlib.Path, shared: bool) -> None:
+    words = [*SHORT, "--seeds", "6", "--epochs", "40"]
+    undisturbed, out = alone(words, tmp_path / "alone"), tmp_path / "disk" / "run"
+    with small_disk(tmp_path / "disk", "1m") as enlarge, cluster() as made:
+        place = ["--storage", str(tmp_path / "disk")] if shared else []
+        command = [sys.executable, "-m", "saute", "train", *words, "--ray", made.address, "--out", str(out), *place]
+        done = subprocess.run(command, capture_output=True, text=True)
+        said = done.stderr
+        assert done.returncode == 2 and "cannot write to" in said and "(No space left on device)" in said, said
+        assert f"on machine {socket.gethostname()}" in said and "make room" in said, said
+        enlarge("64m")
+        subprocess.run(command, check=True)
+        assert undisturbed.wait() == 0
+        assert content(out) == content(tmp_path / "alone")
 
 
 @pytest.mark.slow

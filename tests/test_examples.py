@@ -40,9 +40,10 @@ def _as_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_example_is_run() -> None:
-    """Those of other people's JAX tasks by `make worlds`."""
-    elsewhere = {"brax_cart", "gymnax_cartpole"}
-    assert all(name in Path(__file__).with_name("worlds").joinpath("test_worlds.py").read_text() for name in elsewhere)
+    """Those of other people's JAX tasks by `make worlds`, and RLlib's by `make rllib`."""
+    elsewhere = {"brax_cart": "worlds", "gymnax_cartpole": "worlds", "rllib_ppo": "rllib"}
+    for name, folder in elsewhere.items():
+        assert name in Path(__file__).parent.joinpath(folder, f"test_{folder}.py").read_text()
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STEPS, *elsewhere, "report", "mujoco_velocity", "own_costs"}
 
 

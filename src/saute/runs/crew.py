@@ -38,6 +38,9 @@ LOOK = 1.0
 REACHED = 5.0
 """Seconds in which a cluster has to answer."""
 
+SETTINGS, KIND = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), slice(3, 4)
+"""An empty frame of settings, with which both sides of HTTP/2 begin, and where a frame says of what kind it is (RFC 9113)."""
+
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -245,7 +248,8 @@ def _passed_on(outer: Future[list[str]], inner: Future[list[str]]) -> None:
         outer.set_result(inner.result())
         return
     cause = getattr(problem, "cause", problem)
-    outer.set_exception(TrainingError(f"{type(cause).__name__}: {cause}"))
+    ours = isinstance(cause, UserError | TrainingError)
+    outer.set_exception(TrainingError(str(cause) if ours else f"{type(cause).__name__}: {cause}"))
 
 
 @contextlib.contextmanager
@@ -261,7 +265,10 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **here)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
-        raise UserError(f"--ray {address}: {' '.join(str(problem).split())}") from problem
+        raise UserError(
+            f"--ray {address}: {' '.join(str(problem).split())}; this machine needs the same Ray and Python as the cluster, "
+            "and its token if it has one (ray get-auth-token)"
+        ) from problem
     finally:
         if threading.current_thread() is threading.main_thread():
             for one, handler in obeyed.items():  # Ray's own would end this process without a word
@@ -271,7 +278,8 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
         if each > max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]):
             raise UserError(f"--cores {each} is more than any machine of the cluster has")
         # On one machine, workers write where this process reads.
-        mirror = None if storage is not None or not address else _here(ray, ray.remote(num_cpus=0)(Mirror)).remote()
+        sent = storage is None and address != ""
+        mirror = _here(ray, ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Mirror)).remote() if sent else None
         yield _Cluster(ray, each, mirror)
     finally:
         ray.shutdown()
@@ -286,19 +294,29 @@ def _here(ray: Any, remote: Any, node: str | None = None) -> Any:
 
 
 def _refuse_unreachable(address: str) -> None:
-    """An address at which nobody answers is refused at once; Ray would try for a minute."""
+    """An address at which no Ray answers is refused at once; Ray would try for minutes."""
     if address in ("", "auto"):
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(f"--ray {address} is not an address; pass HOST:PORT, as `ray start --head` prints it, or auto")
+    fix = "start a cluster with ray start --head, and name the address that it prints"
     try:
-        socket.create_connection((host, int(port)), REACHED).close()
+        answered = _answers(host, int(port))
     except (OSError, OverflowError) as problem:
-        raise UserError(
-            f"--ray {address} cannot be reached ({problem}); start a cluster with ray start --head, and name the address that "
-            "it prints"
-        ) from problem
+        raise UserError(f"--ray {address} cannot be reached ({problem}); {fix}") from problem
+    if not answered:
+        raise UserError(f"--ray {address} is reached, but what answers there is not Ray; {fix}")
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a server speaks Ray's protocol, which is HTTP/2; one that encrypts it is believed to."""
+    with socket.create_connection((host, port), REACHED) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+            return True
+        connection.settimeout(REACHED)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+        return connection.recv(len(SETTINGS))[KIND] == SETTINGS[KIND]
 
 
 def _refuse_odd_nodes(ray: Any, storage: pathlib.Path | None) -> None:
@@ -333,16 +351,30 @@ def _refuse_odd_nodes(ray: Any, storage: pathlib.Path | None) -> None:
 def _told_of_node(expected: dict[str, Any], probe: pathlib.Path | None) -> str | None:
     """What is wrong with a machine, asked on it."""
     odd = unlike(versions(), expected)
-    if odd is None and probe is not None and not probe.exists():
+    if odd is not None or probe is None:
+        return odd
+    if not probe.exists():
         return f"it does not see {probe.parent}; --storage has to be a folder that all machines share"
-    return odd
+    try:
+        probe.write_text(socket.gethostname())
+    except OSError as problem:
+        return f"it cannot write to {probe.parent} ({problem.strerror}); let it, or choose another --storage"
+    return None
 
 
 def _in_worker(job: Job, mirror: Any, expected: dict[str, Any]) -> list[str]:
-    """A job on whatever machine it was given to, in the folder itself or in a copy of it that is sent on as it grows."""
+    """A job on whatever machine it was given to, which an error names."""
     odd = unlike(versions(), expected)
     if odd is not None:
-        raise UserError(odd)
+        raise UserError(f"machine {socket.gethostname()} of the cluster: {odd}")
+    try:
+        return _done(job, mirror)
+    except TrainingError as problem:
+        raise TrainingError(f"on machine {socket.gethostname()}: {getattr(problem, 'cause', problem)}") from None
+
+
+def _done(job: Job, mirror: Any) -> list[str]:
+    """A job in the folder itself, or in a copy of it that is sent on as it grows."""
     if mirror is not None:
         with mirrored(job.folder, mirror) as copy:
             return job.work(job.config, copy)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import pathlib
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from saute.core.files import PART, write_atomically
+from saute.runs.folder import TrainingError
 
 __all__ = ["Mirror", "Piece", "mirrored"]
 
@@ -33,6 +36,15 @@ class Mirror:
 
     def follow(self, folder: pathlib.Path, pieces: Mapping[str, Piece], sizes: Mapping[str, int]) -> list[str]:
         """Add what is new, remove what is no more, and name the files that are not whole, to be sent again."""
+        try:
+            return self._followed(folder, pieces, sizes)
+        except OSError as problem:
+            raise TrainingError(
+                f"cannot write to {folder} on {socket.gethostname()} ({problem.strerror}); what was sent before is kept, make "
+                "room and continue it"
+            ) from None
+
+    def _followed(self, folder: pathlib.Path, pieces: Mapping[str, Piece], sizes: Mapping[str, int]) -> list[str]:
         for name, (start, content) in pieces.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +59,10 @@ class Mirror:
 
 @contextlib.contextmanager
 def mirrored(folder: pathlib.Path, mirror: Any) -> Iterator[pathlib.Path]:
-    """A copy of a folder of another machine, by which that is brought up to date every few seconds and at the end."""
+    """A copy of a folder of another machine, by which that is brought up to date every few seconds and at the end.
+
+    If it cannot be, work in the copy is stopped, since nobody would get what comes of it.
+    """
     import ray
 
     with tempfile.TemporaryDirectory(prefix="saute-") as place:
@@ -55,7 +70,7 @@ def mirrored(folder: pathlib.Path, mirror: Any) -> Iterator[pathlib.Path]:
         for name, content in ray.get(mirror.fetch.remote(folder)).items():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content)
-        sent, ended = dict[str, tuple[int, int]](), threading.Event()
+        sent, ended, problems = dict[str, tuple[int, int]](), threading.Event(), list[Exception]()
 
         def send() -> None:
             pieces, sizes = _news(copy, sent)
@@ -63,13 +78,20 @@ def mirrored(folder: pathlib.Path, mirror: Any) -> Iterator[pathlib.Path]:
                 sent.pop(name, None)
 
         def keep_sending() -> None:
-            while not ended.wait(SENT):
-                send()
+            try:
+                while not ended.wait(SENT):
+                    send()
+            except Exception as problem:
+                problems.append(problem)
+                if not ended.is_set():
+                    _thread.interrupt_main()
 
         thread = threading.Thread(target=keep_sending, daemon=True)
         thread.start()
         try:
             yield copy
+        except KeyboardInterrupt:
+            raise problems[0] if problems else KeyboardInterrupt from None
         finally:
             ended.set()
             thread.join()
