@@ -79,7 +79,9 @@ def train_options(words: list[str]) -> tuple[type, Config]:
 def read_train(words: list[str], prog: str) -> Train:
     """What the words ask for."""
     whole, usual = train_options(words)
-    given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
+    # What options mean is in the class already; to look for it again in the source takes as long as the rest of the help.
+    config = (tyro.conf.PositionalRequiredArgs, tyro.conf.HelptextFromCommentsOff)
+    given: Any = tyro.cli(whole, args=words, prog=prog, config=config)
     try:
         preset, stored = _preset(given.experiment.preset)
     except ValueError as problem:
