@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import pathlib
@@ -12,6 +13,8 @@ import pytest
 
 import saute
 from saute.cli.main import COMMANDS, main
+from saute.cli.train import read_train
+from saute.envs import make_task
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +52,37 @@ def test_fish_and_zsh_know_every_command_too(capsys: pytest.CaptureFixture[str])
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out
         assert option in script and all(name in script for name in COMMANDS)
+
+
+def loaded(*words: str) -> set[str]:
+    """The packages of other people that a fresh process has loaded once it has shown some help."""
+    code = f"""
+import contextlib, io, sys
+from saute.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main({list(words)!r})
+print(*{{name.partition(".")[0] for name in sys.modules}})
+"""
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+COSTLY = {"jax", "optax", "tyro", "rich", "scipy", "mujoco", "matplotlib", "PIL", "filelock", "safetensors", "ray", "optuna"}
+
+
+def test_help_loads_little() -> None:
+    assert loaded("--help") & COSTLY == set()
+    assert loaded("watch", "--help") & COSTLY == {"tyro"}
+    assert loaded("train", "--help") & COSTLY <= {"tyro", "jax", "optax", "filelock"}
+
+
+def test_help_of_train_reads_only_the_lines_that_say_what_options_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_task("pendulum")  # modules that are loaded for the first time are parsed too
+    parse, parsed = ast.parse, list[str]()
+    monkeypatch.setattr("tokenize.tokenize", None)  # by which tyro reads the source of each class once more
+    monkeypatch.setattr("ast.parse", lambda source, *more, **named: parsed.append(source) or parse(source, *more, **named))
+    with pytest.raises(SystemExit, match="0"):
+        read_train(["--help"], "saute train")
+    assert parsed and not any("from __future__" in source for source in parsed), "classes, not the modules that they are in"
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")

@@ -44,7 +44,7 @@ COMMANDS = {
     "certify": Command(
         "saute.cli.certify", "Certify", "certify", "what fresh episodes prove about the budget, with exact bounds"
     ),
-    "plot": Command("saute.cli.plot", "Plot", "plot", "box plots, training curves, distributions of costs"),
+    "plot": Command("saute.cli.plot", "Plot", "plot", "box plots, training curves, distributions of costs, trajectories"),
     "report": Command(
         "saute.cli.report", "Report", "report", "one page to show around: verdict, bounds, curves, film, every budget"
     ),

@@ -7,7 +7,8 @@ import dataclasses
 import inspect
 import itertools
 import pathlib
-import textwrap
+import re
+import sys
 import types
 import typing
 from typing import Annotated, Any, Literal, Union
@@ -71,10 +72,18 @@ def readable(kind: type, defaults: Any = None, hidden: tuple[str, ...] = ()) -> 
 
 def documented(kind: type) -> dict[str, str]:
     """The docstring below each field of a class, as one line."""
-    body: list[Any] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-    pairs = [(field, text) for field, text in itertools.pairwise(body) if isinstance(field, ast.AnnAssign)]
+    pairs = [(field, text) for field, text in itertools.pairwise(_body(kind)) if isinstance(field, ast.AnnAssign)]
     texts = {ast.unparse(field.target): text.value for field, text in pairs if isinstance(text, ast.Expr)}
     return {name: " ".join(str(ast.literal_eval(text)).split()) for name, text in texts.items()}
+
+
+def _body(kind: type) -> list[ast.stmt]:
+    """The statements of a class; only its own lines are parsed, for which `inspect` would parse all of its module."""
+    lines = inspect.getsource(sys.modules[kind.__module__]).splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if re.match(rf"class {kind.__name__}\b", line))
+    (made,) = ast.parse("".join(inspect.getblock(lines[start:]))).body
+    assert isinstance(made, ast.ClassDef)
+    return made.body
 
 
 def _metavar(kind: Any) -> str:

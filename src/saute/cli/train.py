@@ -37,6 +37,8 @@ class Shell:
     """Run folder whose policies and values training begins with."""
     log: tuple[str, ...] = ()
     """tensorboard, wandb: log there as well; metrics.jsonl is always written."""
+    snapshots: int = 0
+    """Keep the policies of so many epochs on the way, close together at first, for saute plot trajectories."""
 
 
 class Train(NamedTuple):
@@ -79,7 +81,9 @@ def train_options(words: list[str]) -> tuple[type, Config]:
 def read_train(words: list[str], prog: str) -> Train:
     """What the words ask for."""
     whole, usual = train_options(words)
-    given: Any = tyro.cli(whole, args=words, prog=prog, config=(tyro.conf.PositionalRequiredArgs,))
+    # What options mean is in the class already; to look for it again in the source takes as long as the rest of the help.
+    config = (tyro.conf.PositionalRequiredArgs, tyro.conf.HelptextFromCommentsOff)
+    given: Any = tyro.cli(whole, args=words, prog=prog, config=config)
     try:
         preset, stored = _preset(given.experiment.preset)
     except ValueError as problem:
@@ -125,6 +129,8 @@ class Resume:
     """Train up to this epoch instead of the one that was planned."""
     log: tuple[str, ...] = ()
     """tensorboard, wandb: log there as well."""
+    snapshots: int = 0
+    """Keep the policies of so many epochs on the way, close together at first, for saute plot trajectories."""
     trust: bool = False
     """Import the modules that the run folder names, whose code then runs; by default only those that you name are imported."""
     machines: Annotated[Machines, flat()] = ALONE
@@ -147,7 +153,7 @@ def train(options: Train) -> None:
             inherited(options.shell.init)  # What cannot be begun with is said before a folder is made.
         except (TrainingError, CheckpointError) as problem:
             raise UserError(str(problem)) from problem
-    _run(config, out, options.shell.log, options.shell.init, options.machines)
+    _run(config, out, options.shell, options.machines)
     print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
 
 
@@ -163,28 +169,25 @@ def resume(options: Resume) -> None:
     if epochs < 1:
         raise UserError(f"--epochs {epochs} must be at least 1")
     run = placed(options.machines, options.run)
-    _run(changed(config, "experiment.epochs", epochs), run, options.log, machines=options.machines)
+    shell = Shell(log=options.log, snapshots=options.snapshots)
+    _run(changed(config, "experiment.epochs", epochs), run, shell, options.machines)
     print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
 
 
-def _run(
-    config: Config,
-    out: pathlib.Path,
-    logs: tuple[str, ...],
-    init: pathlib.Path | None = None,
-    machines: Machines = ALONE,
-) -> None:
+def _run(config: Config, out: pathlib.Path, shell: Shell, machines: Machines) -> None:
     if machines.ray is None and (out / PARTS).exists():
         raise UserError(f"{out} was begun with --ray; continue it with saute resume {out} --ray")
+    if shell.snapshots < 0 or (shell.snapshots and machines.ray is not None):
+        raise UserError(f"--snapshots {shell.snapshots} must be at least 0, and is not for --ray; leave one of them out")
     fresh = not (out / "config.json").exists()
     try:
         with parting(lambda: _parting(out, fresh)):
             out.mkdir(parents=True, exist_ok=True)
             if machines.ray is None:
-                run(config, out, logs, init)
+                run(config, out, shell.log, shell.init, snapshots=shell.snapshots)
                 return
             with crew(machines) as workers:
-                train_in_shards(config, out, workers, logs)
+                train_in_shards(config, out, workers, shell.log)
     except (TrainingError, CheckpointError, ValueError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:

@@ -54,6 +54,7 @@ __all__ = [
     "opened",
     "read_config",
     "read_metrics",
+    "snapshots_of",
     "source_of",
     "stored_numbers",
 ]
@@ -80,9 +81,17 @@ class Folder:
     """The folder of a run that trains: its configuration, the numbers of every epoch, and checkpoints."""
 
     def __init__(
-        self, path: pathlib.Path, config: Config, description: Mapping[str, Any], shown: Show, ours: Callable[[], bool]
+        self,
+        path: pathlib.Path,
+        config: Config,
+        description: Mapping[str, Any],
+        shown: Show,
+        ours: Callable[[], bool],
+        snapshots: int = 0,
     ):
         self.path, self.config, self._shown, self._ours = path, config, shown, ours
+        # What changes most changes in the first epochs.
+        self._snapshots = {round(epoch) for epoch in np.geomspace(1, config.epochs, snapshots)}
         self._description = {**description, "config": config.digest}
         self._lines, self._written, self._end = path / "metrics.jsonl", 0, 0
         self._saved = time.monotonic()
@@ -133,7 +142,8 @@ class Folder:
         return kept
 
     def keep(self, seeds: Sequence[Any], metrics: list[list[Metrics]], seconds: float = 0.0) -> None:
-        """Write the numbers that are not written yet and, if the last checkpoint is older than so many seconds, another one."""
+        """Write the numbers that are not written yet, policies that are to stay, and, if the last checkpoint is older than so
+        many seconds, another one."""
         content = "".join(map(_as_line, range(self._written, len(metrics)), metrics[self._written :])).encode()
         # Over what an interruption may have left half written.
         with self._writing(), open(self._lines, "r+b") as file:
@@ -142,6 +152,8 @@ class Folder:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # before a checkpoint that counts on these lines
+        if self._written < len(metrics) in self._snapshots:
+            self.save_policies(list(map(self._shown, seeds)), len(metrics), f"policy-{len(metrics):06d}.safetensors")
         self._written, self._end = len(metrics), self._end + len(content)
         if time.monotonic() - self._saved >= seconds:
             self._checkpoint(seeds, metrics)
@@ -159,10 +171,10 @@ class Folder:
         for old in [one for one in numbered(place) if int(one.stem) < epoch][:-1]:
             old.unlink()
 
-    def save_policies(self, policies: list[Any], epochs: int) -> None:
+    def save_policies(self, policies: list[Any], epochs: int, name: str = "policy.safetensors") -> None:
         """Save the policies that so many epochs came to."""
         with self._writing():
-            save_policies(self.path / "policy.safetensors", policies, {**self._description, "epochs": epochs})
+            save_policies(self.path / name, policies, {**self._description, "epochs": epochs})
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -242,7 +254,7 @@ def inherited(run: pathlib.Path) -> Callable[[Any, int], Any]:
 
 @contextlib.contextmanager
 def opened(
-    out: str | pathlib.Path | None, config: Config, description: Mapping[str, Any], shown: Show
+    out: str | pathlib.Path | None, config: Config, description: Mapping[str, Any], shown: Show, snapshots: int = 0
 ) -> Iterator[Folder | None]:
     """The folder to train in, which is ours alone as long as it is open; a start that comes to nothing leaves none behind."""
     if out is None:
@@ -253,7 +265,7 @@ def opened(
     with exclusively(path) as ours:
         mine = _identity(path)
         try:
-            yield Folder(path, config, description, shown, ours)
+            yield Folder(path, config, description, shown, ours, snapshots)
         finally:
             with whole():
                 if fresh and _identity(path) == mine:
@@ -280,8 +292,8 @@ def discard_start(run: pathlib.Path) -> None:
     """Remove what a training has written into its new folder, if it came to no checkpoint."""
     if begun(run):
         return
-    for name in OWN:
-        (run / name).unlink(missing_ok=True)
+    for path in [*(run / name for name in OWN), *snapshots_of(run)]:
+        path.unlink(missing_ok=True)
     for folder in (run / "checkpoints", run):
         with contextlib.suppress(OSError):  # there is something else in it, or it was never made
             folder.rmdir()
@@ -290,6 +302,11 @@ def discard_start(run: pathlib.Path) -> None:
 def begun(run: pathlib.Path) -> bool:
     """Whether a folder has something to go on from: a checkpoint."""
     return bool(numbered(run / "checkpoints"))
+
+
+def snapshots_of(run: pathlib.Path) -> list[pathlib.Path]:
+    """The policies that were kept on the way, by their epochs."""
+    return sorted(run.glob("policy-[0-9]*.safetensors"))
 
 
 def folder_of(config: Config, runs: pathlib.Path) -> pathlib.Path:

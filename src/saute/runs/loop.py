@@ -230,6 +230,7 @@ def _trained(
     advise: Advise,
     checkpoint_seconds: float = 10.0,
     begin: Callable[[int, Callable[[], float | None]], object] = lambda done, share: None,
+    snapshots: int = 0,
 ) -> Run:
     env, config = job.env, job.config
     seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
@@ -252,7 +253,7 @@ def _trained(
     # The best policy so far is known without another validation.
     shown = body.export if job.selection is None else lambda seed: seed.policy
 
-    with opened(out, config, description, shown) as folder:
+    with opened(out, config, description, shown, snapshots) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
@@ -294,13 +295,17 @@ def run(
     logs: tuple[str, ...] = (),
     init: pathlib.Path | None = None,
     advise: Advise = _printed,
+    snapshots: int = 0,
 ) -> Run:
-    """Train a configuration in a folder, from where it stands, and tell how it goes."""
+    """Train a configuration in a folder, from where it stands, and tell how it goes.
+
+    The policies of so many epochs on the way are kept, each a like factor after the one before.
+    """
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
     ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
         job = _Job(algorithm, env, ledger, config, selection_of(config))
-        return _trained(job, out, init, report.epoch, advise, begin=report.begin)
+        return _trained(job, out, init, report.epoch, advise, begin=report.begin, snapshots=snapshots)
 
 
 @dataclasses.dataclass
