@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes
+from saute.core.seeds import TESTS
 from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
@@ -25,8 +26,8 @@ from saute.serve.shield import as_inputs
 
 __all__ = ["TEST_SEED", "Guarded", "Outcome", "Sampled", "Shielded", "evaluate", "evaluator", "pooled", "tested"]
 
-TEST_SEED = 1_000_000
-"""Test episodes have seeds from here on, unless others are asked for; training stays below."""
+TEST_SEED = TESTS.start
+"""Test episodes have seeds from here on, unless others are asked for."""
 BATCH = 10_000
 """Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 LONGEST = 100_000
