@@ -23,6 +23,7 @@ from saute.runs.config import Config
 from saute.runs.crew import Crew, Job, done_in_turn, trained
 from saute.runs.folder import TrainingError, finished, folder_of, read_config, read_metrics
 from saute.runs.outcomes import outcomes_of
+from saute.runs.presets import changed
 
 __all__ = ["THEORY", "Need", "Scale", "complete", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
 
@@ -47,7 +48,15 @@ def scaled(row: Row, scale: Scale) -> Config:
         asked = dataclasses.replace(asked, preset=row.presets.get(scale, "fast"))
     else:
         asked = dataclasses.replace(asked, preset="paper", epochs=row.paper_epochs)
-    return configured(asked, row.changes.get(scale))
+    config = configured(asked, row.changes.get(scale))
+    return config if scale == "smoke" else changed(config, "experiment.evaluate_every", _every(config))
+
+
+def _every(config: Config) -> int | None:
+    """Epochs from one test on the way to the next: a hundred tests, ten where the task is slow, none where the policy plans."""
+    if config.experiment.algo == "pets":
+        return None
+    return max(1, config.epochs // (10 if config.experiment.env == "car" else 100))
 
 
 def episodes_of(row: Row, asked: int) -> int:

@@ -367,8 +367,8 @@ def check_drawer(asked: Experiment) -> None:
     """Refuse seeds that tests or validation have; folders of former versions, which may have them, can still be read."""
     if asked.seed + asked.seeds > TRAINING.stop:
         raise ValueError(
-            f"--seed {asked.seed} with --seeds {asked.seeds} goes beyond the last seed of training, {TRAINING.stop - 1:,}; choose "
-            "a smaller one, since those above are for tests and validation"
+            f"--seed {asked.seed} with --seeds {asked.seeds} goes beyond the last seed of training, {TRAINING.stop - 1:,}; "
+            "choose a smaller one, since those above are for tests and validation"
         )
 
 
