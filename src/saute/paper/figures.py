@@ -10,7 +10,7 @@ from typing import NamedTuple
 from saute.runs.config import Experiment
 from saute.runs.presets import Changes
 
-__all__ = ["ARTIFACTS", "SAFER", "Artifact", "Row", "artifact_of"]
+__all__ = ["ARTIFACTS", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of"]
 
 
 class Row(NamedTuple):
