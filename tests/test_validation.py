@@ -14,12 +14,13 @@ import saute
 from saute.algos.onpolicy import OnPolicySettings
 from saute.algos.trpo import trpo
 from saute.core.options import options
+from saute.core.seeds import VALIDATION
 from saute.learn.drive import Drive, Training
 from saute.runs.build import configured, environment_of, selection_of
 from saute.runs.config import Experiment
 from saute.runs.evaluate import Outcome, evaluate
 from saute.runs.loop import Run, train
-from saute.runs.validation import FIRST, Selection, score, validated
+from saute.runs.validation import Selection, score, validated
 
 SMALL = OnPolicySettings(hidden=(16, 16), steps_per_epoch=400, value_iterations=20)
 SAUTED = saute.saute(Slope(), budget=3.0, unsafe_reward=-1.0)
@@ -88,7 +89,7 @@ def test_what_is_kept_is_the_policy_with_the_best_validation(whole, seed: int) -
     seen = [epoch[seed]["validated_score"] for epoch in run.metrics[1::2]]
     assert len(set(seen)) > 1, "the policies differ"
     kept, last = (
-        score(evaluate(run.agent.policy, one, SAUTED, 16, FIRST), SAUTED.options, SAUTED.horizon)
+        score(evaluate(run.agent.policy, one, SAUTED, 16, VALIDATION.start), SAUTED.options, SAUTED.horizon)
         for one in (run.policies[seed], run.agent.export(run.states[seed]))
     )
     assert kept == max(*seen, last)

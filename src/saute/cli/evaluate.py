@@ -15,7 +15,18 @@ from saute.core.tables import as_json, columns, room
 from saute.runs.config import Config
 from saute.runs.evaluate import TEST_SEED, Outcome, pooled
 from saute.runs.folder import names_of, read_config
-from saute.runs.outcomes import Budget, Elsewhere, heads, in_words, keep_outcomes, numbers_of, outcomes_of, rows_of, stepped_in
+from saute.runs.outcomes import (
+    Budget,
+    Elsewhere,
+    heads,
+    in_words,
+    keep_outcomes,
+    numbers_of,
+    outcomes_of,
+    over_seeds,
+    rows_of,
+    stepped_in,
+)
 from saute.runs.pretrained import place_of
 
 __all__ = ["Evaluate", "evaluate_runs"]
@@ -100,6 +111,7 @@ def _table(done: Sequence[Tested]) -> str:
     named = [(one, seed, outcome) for one in done for seed, outcome in one.named()]
     rows = [row for one, seed, outcome in named for row in rows_of(str(one.run), seed, outcome, one.config.experiment.budget)]
     told = [f"{one.run}: {words}" for one in done if (words := stepped_in(pooled(one.outcomes)))]
+    told += [f"{one.run}: {words}" for one in done for words in over_seeds(one.outcomes)]
     return "\n".join([columns([heads(discount), *rows], right=range(1, 6), width=room()), *told])
 
 

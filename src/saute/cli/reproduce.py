@@ -20,8 +20,8 @@ from saute.paper.figures import ARTIFACTS, SAFER
 from saute.paper.page import EPISODES, page, read, table, verdicts
 from saute.paper.reproduce import THEORY, Scale, complete, make, make_theory, needed, seconds_of, train_missing
 from saute.paper.safer import safer
+from saute.paper.shipped import SHIPPED, make_shipped
 from saute.paper.theory import TITLE
-from saute.runs.evaluate import TEST_SEED
 from saute.runs.folder import TrainingError
 
 __all__ = ["Reproduce", "reproduce"]
@@ -35,7 +35,8 @@ class Reproduce:
     """Reproduce figures and tables of the paper; finished runs are not trained again."""
 
     names: Annotated[tuple[str, ...], positional()] = ()
-    """Names of figures and tables, or all; page only writes the page of all that is reproduced; without a name, list them."""
+    """Names of figures and tables, or all; page only writes the page of all that is reproduced; shipped tests the policies that
+    come with the package; without a name, list them."""
     scale: Scale = "laptop"
     """smoke: one epoch, to see that everything works; laptop: the fast presets, shorter for most baselines; paper: the paper's
     settings and epochs."""
@@ -47,6 +48,8 @@ class Reproduce:
     """Where numbers and pictures go."""
     page: Annotated[pathlib.Path, shown_as("FILE")] = pathlib.Path("docs/reproduction.md")
     """Where the page goes."""
+    reserved: bool = False
+    """Test on a block of seeds that no other result has had; it is opened once, which opened.json in the results records."""
     train: bool = True
     """Whether to train runs that are not finished; without, only rows whose runs are finished are tested."""
     keep_going: bool = False
@@ -72,11 +75,11 @@ def reproduce(options: Reproduce) -> None:
     names = _chosen(options)
     with _stopping(options.runs):
         if options.train and options.machines.ray is not None:
-            trainings = [name for name in names if name != THEORY]
+            trainings = [name for name in names if name not in (THEORY, SHIPPED)]
             with crew(options.machines) as workers:
                 train_missing(trainings, options.scale, options.runs, workers, options.keep_going)
         for name in names:
-            print(make_theory(options.scale, options.out) if name == THEORY else _made(name, options))
+            print(_made(name, options))
     print(f"wrote {options.out / options.scale}; saute reproduce page --scale {options.scale} writes a page of all of it")
 
 
@@ -99,21 +102,26 @@ def _chosen(options: Reproduce) -> list[str]:
         # Theorem 2 takes minutes to solve, so "all" without training leaves it out.
         return [*ARTIFACTS, THEORY] if options.train else [*ARTIFACTS]
     try:
-        return [nearest(name, [*ARTIFACTS, *SAFER, THEORY], "artifact") for name in options.names]
+        return [nearest(name, [*ARTIFACTS, *SAFER, THEORY, SHIPPED], "artifact") for name in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
 
 
 def _made(name: str, options: Reproduce) -> str:
     """Train, test and write a figure or table; the text is its table and the verdicts on its claims."""
+    if name == THEORY:
+        return make_theory(options.scale, options.out)
+    if name == SHIPPED:
+        return make_shipped(options.scale, options.out, options.episodes, options.reserved)
     if options.train:
         train_missing([name], options.scale, options.runs)
-    if not make(name, options.scale, options.runs, options.out, options.episodes, TEST_SEED):
+    if not make(name, options.scale, options.runs, options.out, options.episodes, options.reserved):
         return f"{name}: nothing is trained yet"
     if name in SAFER:
         return safer(name, options.scale, options.runs, options.out)
     known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
-    judged = (f"{verdict.word}: {sentence} ({verdict.reason})" for sentence, verdict in verdicts(name, known))
+    found = verdicts(name, known, options.scale)
+    judged = (f"{one.verdict.word}: {one.sentence} ({one.verdict.reason})" for one in found)
     return "\n".join([table(ARTIFACTS[name], known[name]), *judged])
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from saute.core.tables import as_json, columns
 from saute.core.text import wrapped
 from saute.evidence.stats import Interval, as_seeds, bootstrap, by_constraint, check_share, cvar, quantile_bound, upper_bound
+from saute.evidence.trials import seeds_told
 
 __all__ = ["Certificate", "Sample", "certify"]
 
@@ -68,6 +69,9 @@ class Certificate:
         """What the numbers do and do not speak of."""
         notes = []
         if len(self.seeds) > 1:
+            notes.append(
+                f"{seeds_told(sum(one.violations > 0 for one in self.seeds), len(self.seeds))}; these are the method's sample."
+            )
             notes.append(
                 f"The pooled bound treats the episodes of {len(self.seeds)} seeds as one sample, a policy drawn anew for each; "
                 "the bound of each policy is that of its own seed."

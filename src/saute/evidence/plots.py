@@ -94,6 +94,13 @@ CURVES = {
     "cost_rate": "cost rate",
 }
 """Metric → panel: what the paper shows of training."""
+TESTED = {
+    "evaluated_return": "mean return of tests",
+    "evaluated_cost": "mean cost of tests",
+    "evaluated_worst_cost": "largest cost of tests",
+    "cost_rate": "cost rate",
+}
+"""The same where policies were tested on the way, as the paper's were."""
 SHORT = 25
 """Epochs up to which every one of them gets a marker."""
 SUMS = "Returns and costs are sums over an episode, in the task's own units."
@@ -101,6 +108,8 @@ BOXES = (
     "Boxes: quartiles; line: median; black dot: mean; whiskers: to the last episode within 1.5 interquartile ranges; small "
     "dots: those beyond."
 )
+EPOCHS = "Each epoch: means and the largest cost over the episodes that ended in it."
+TESTS = "Means and the largest cost over test-like episodes of the deterministic policy as it stood."
 RATE = "Cost rate: cost of the whole training so far per step, times the steps of an episode."
 
 
@@ -181,6 +190,8 @@ def training_curves(
 ) -> Figure:
     """Mean return, mean cost, largest cost and cost rate of every epoch: the mean over seeds, in a band from least to greatest.
 
+    Where all runs were tested on the way, return and costs are of these tests, at the epochs that have them.
+
     The cost rate is the cumulative training cost per step times the horizon (Ray et al. 2019); a panel whose metric is missing
     in one of the runs is left out. A seed without a number in an epoch does not count there, and a curve has a gap where none
     has one. Given the steps of an epoch, of each run, its curves are over the steps of a seed. Each of several constraints has
@@ -188,14 +199,14 @@ def training_curves(
     """
     from matplotlib.ticker import EngFormatter
 
-    curves = panels(budget)
+    labels = TESTED if all(_was_tested(epochs) for epochs in _filled(runs).values()) else CURVES
+    curves = panels(budget, labels)
     tables = {name: {metric: by_seed(epochs, metric, name) for metric in curves} for name, epochs in _filled(runs).items()}
     shown = [metric for metric in curves if all(table[metric] is not None for table in tables.values())]
     if not shown:
         raise ValueError(f"the runs share none of the metrics {', '.join(curves)}; pass what training wrote to metrics.jsonl")
     caption = [
-        "Each epoch: means and the largest cost over the episodes that ended in it. Lines: mean of the seeds; bands: from the "
-        "least to the greatest seed.",
+        f"{EPOCHS if labels is CURVES else TESTS} Lines: mean of the seeds; bands: from the least to the greatest seed.",
         RATE if any(metric.startswith("cost_rate") for metric in shown) else "",
         SUMS,
         _budget_words(budget) if len(shown) > 1 or shown[0] != "task_return" else "",
@@ -205,7 +216,8 @@ def training_curves(
     figure, body, axes = sheet(_titled(subject, "training"), caption, [1.25] * rows, columns, lines=math.ceil(entries / 2))
     for axis, metric in zip(axes.ravel(), shown, strict=False):
         for (name, table), (colour, line) in zip(tables.items(), styles(), strict=False):
-            _curve(axis, name, table[metric], 1 if steps_per_epoch is None else steps_per_epoch[name], colour, line)
+            steps = 1 if steps_per_epoch is None else steps_per_epoch[name]
+            _curve(axis, name, table[metric], steps, colour, line, metric.startswith("evaluated"))
         axis.set_title(curves[metric][0])
         if steps_per_epoch is not None:
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -360,24 +372,34 @@ def _titled(subject: str, what: str) -> str:
     return f"{one_line(subject)}: {what}" if subject else what.capitalize()
 
 
-def panels(budget: Budget | None) -> dict[str, tuple[str, float | None]]:
+def _was_tested(epochs: Epochs) -> bool:
+    numbers = (seed.get("evaluated_return") for seeds in epochs for seed in seeds)
+    return any(number is not None and not math.isnan(number) for number in numbers)
+
+
+def panels(budget: Budget | None, labels: Mapping[str, str] = CURVES) -> dict[str, tuple[str, float | None]]:
     """Metric → (panel, budget); those of several constraints are numbered."""
+    first, *others = labels
     if not isinstance(budget, Sequence):
-        return {metric: (label, None if metric == "task_return" else budget) for metric, label in CURVES.items()}
+        return {first: (labels[first], None)} | {metric: (labels[metric], budget) for metric in others}
     numbered = {
         f"{metric}_{i}": (f"{label}, constraint {i}", limit)
         for i, limit in enumerate(budget)
-        for metric, label in CURVES.items()
-        if metric != "task_return"
+        for metric, label in labels.items()
+        if metric != first
     }
-    return {"task_return": (CURVES["task_return"], None), **numbered}
+    return {first: (labels[first], None), **numbered}
 
 
-def _curve(axis: Axes, name: str, values: np.ma.MaskedArray | None, steps: int, colour: str, line: Line) -> None:
+def _curve(axis: Axes, name: str, values: np.ma.MaskedArray | None, steps: int, colour: str, line: Line, sparse: bool) -> None:
+    """One run; where its numbers are sparse, epochs without any are no gaps."""
     if values is None:
         return
+    x = steps * np.arange(1, len(values) + 1)
+    if sparse:
+        has = ~np.ma.getmaskarray(values).all(1)
+        x, values = x[has], values[has]
     epochs, seeds = values.shape
-    x = steps * np.arange(1, epochs + 1)
     label = f"{name} ({seeds} seed{'s' if seeds > 1 else ''})"
     mean, least, greatest = (of_seeds.filled(np.nan) for of_seeds in (values.mean(1), values.min(1), values.max(1)))
     alone = np.isnan(np.concatenate([[np.nan], mean[:-1]])) & np.isnan(np.concatenate([mean[1:], [np.nan]]))

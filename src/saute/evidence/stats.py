@@ -18,6 +18,7 @@ __all__ = [
     "cvar",
     "difference",
     "iqm",
+    "lower_bound",
     "probability_of_improvement",
     "quantile_bound",
     "upper_bound",
@@ -45,6 +46,11 @@ def upper_bound(violations: int, episodes: int, confidence: float = 0.95) -> flo
     if episodes < 1 or not 0 <= violations <= episodes:
         raise ValueError(f"{violations} violations of {episodes} episodes: count 0 to n violations of n ≥ 1 episodes")
     return 1.0 if violations == episodes else float(beta.ppf(confidence, violations + 1, episodes - violations))
+
+
+def lower_bound(successes: int, tries: int, confidence: float = 0.95) -> float:
+    """The exact lower bound p on a probability after k of n: P(Binom(n, p) ≥ k) = 1 − confidence (Clopper & Pearson 1934)."""
+    return 1.0 - upper_bound(tries - successes, tries, confidence)
 
 
 def quantile_bound(costs: ArrayLike, share: float, confidence: float = 0.95) -> float | None:

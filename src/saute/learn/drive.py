@@ -20,6 +20,7 @@ from saute.core.machine import cores
 from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes, Transition
+from saute.core.seeds import EPISODES
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Actor, Agent, Memory, Metrics, Settings, State, fills, named
 from saute.learn.stream import Stream, advance, advance_on_host, begin, begin_on_host
@@ -301,7 +302,7 @@ class _OnHost:
 
     def _begun(self, keys: Key[Array, " seed"], budgets: np.ndarray | None = None) -> Stream:
         """Fresh episodes; each seed counts the seeds of its environments from a number of its own."""
-        firsts = [int(jax.random.randint(key, (), 0, 2**31 - 1)) for key in keys]
+        firsts = [int(jax.random.randint(key, (), EPISODES.start, EPISODES.stop)) for key in keys]
         seeds = [first + i for first in firsts for i in range(self.window.num_envs)]
         return begin_on_host(self.envs, firsts[0] if len(firsts) == 1 else seeds, self.blank, self.ledger, budgets)
 

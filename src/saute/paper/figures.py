@@ -10,7 +10,7 @@ from typing import NamedTuple
 from saute.runs.config import Experiment
 from saute.runs.presets import Changes
 
-__all__ = ["ARTIFACTS", "SAFER", "Artifact", "Row", "artifact_of"]
+__all__ = ["ARTIFACTS", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of"]
 
 
 class Row(NamedTuple):
@@ -30,6 +30,8 @@ class Row(NamedTuple):
     """Preset by scale, if it is not the usual preset of the scale."""
     changes: Mapping[str, Changes] = MappingProxyType({})
     """Changes to the preset by scale."""
+    note: str = ""
+    """What is different from the other rows."""
 
 
 class Artifact(NamedTuple):
@@ -59,8 +61,12 @@ def _short(row: Row) -> Row:
 
 
 def _against(label: str, rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows, all with the short preset at laptop scale but the one of this label, which they are compared with."""
-    return tuple(row if row.label == label else _short(row) for row in rows)
+    """The rows, all with the short preset at laptop scale; the one of this label as well as we can, and then like the others.
+
+    Only the latter is compared with its baselines: it has their starts, their steps, no selection, and the task's own n.
+    """
+    both = {label: lambda row: (row._replace(note=TUNED), _short(row)._replace(label=f"{label}{EQUAL}", note=ALIKE))}
+    return tuple(one for row in rows for one in both.get(row.label, lambda row: (_short(row),))(row))
 
 
 def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
@@ -68,6 +74,11 @@ def _family(algo: str) -> tuple[tuple[str, str, str], ...]:
     return ((f"Vanilla {name}", algo, "vanilla"), (f"Sauté {name}", algo, "saute"), (f"{name}-L", algo, "lagrangian"))
 
 
+EQUAL = ", as its baselines"
+TUNED = "as well as we can: by the fast preset, where its baselines have the short one"
+ALIKE = "with the starts, the steps and the settings of its baselines, and the task's own n"
+SCALED_FOR = 200.0
+"""The n for which the presets scale the values that are learned; those of a larger n are as many times larger."""
 NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256)}
 CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
 TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
@@ -179,7 +190,14 @@ ARTIFACTS: dict[str, Artifact] = {
         "Safe for every n; the return is best for n near 1000.",
         tuple(
             _short(
-                Row(f"n = {n:g}", Experiment("double_pendulum", budget=40.0, unsafe_reward=-n), 40.0, text, paper_epochs=600)
+                Row(
+                    f"n = {n:g}",
+                    Experiment("double_pendulum", budget=40.0, unsafe_reward=-n),
+                    40.0,
+                    text,
+                    paper_epochs=600,
+                    changes={"laptop": {"settings.value_scale": 50.0 * max(1.0, n / SCALED_FOR)}},
+                )
             )
             for n, text in ABLATED_N.items()
         ),

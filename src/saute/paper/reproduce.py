@@ -15,14 +15,16 @@ from saute.core.typed import rebuilt
 from saute.evidence.plots import Group, box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, Row, artifact_of
-from saute.paper.measured import late_epochs, measure
-from saute.paper.page import read
+from saute.paper.measured import Measured, courses_of, late_epochs, measure
+from saute.paper.opened import Opened, looked_at, open_next
+from saute.paper.page import AGAIN, read
 from saute.paper.theory import theory
 from saute.runs.build import configured
 from saute.runs.config import Config
 from saute.runs.crew import Crew, Job, done_in_turn, trained
-from saute.runs.folder import TrainingError, finished, folder_of, read_config, read_metrics
+from saute.runs.folder import Metrics, TrainingError, finished, folder_of, read_config, read_metrics
 from saute.runs.outcomes import outcomes_of
+from saute.runs.presets import changed
 
 __all__ = ["THEORY", "Need", "Scale", "complete", "make", "make_theory", "needed", "scaled", "timed", "train_missing"]
 
@@ -47,7 +49,15 @@ def scaled(row: Row, scale: Scale) -> Config:
         asked = dataclasses.replace(asked, preset=row.presets.get(scale, "fast"))
     else:
         asked = dataclasses.replace(asked, preset="paper", epochs=row.paper_epochs)
-    return configured(asked, row.changes.get(scale))
+    config = configured(asked, row.changes.get(scale))
+    return config if scale == "smoke" else changed(config, "experiment.evaluate_every", _every(config))
+
+
+def _every(config: Config) -> int | None:
+    """Epochs from one test on the way to the next: a hundred tests, ten where the task is slow, none where the policy plans."""
+    if config.experiment.algo == "pets":
+        return None
+    return max(1, config.epochs // (10 if config.experiment.env == "car" else 100))
 
 
 def episodes_of(row: Row, asked: int) -> int:
@@ -134,31 +144,62 @@ def timed(config: Config, run: pathlib.Path) -> list[str]:
     return notes
 
 
-def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, seed: int) -> bool:
-    """Test the finished runs of a figure or table, and write numbers and pictures; False if no run is finished."""
+class Shown(NamedTuple):
+    """A row whose run is finished: its episodes, its training, and the numbers of both."""
+
+    group: Group
+    curves: list[list[Metrics]]
+    steps: int
+    numbers: Measured
+
+
+def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episodes: int, reserved: bool = False) -> bool:
+    """Test the finished runs of a figure or table, and write numbers and pictures; False if no run is finished.
+
+    Rows whose runs are not there keep the numbers that they have; pictures of the others alone have names of their own.
+    Reserved tests open a block of seeds that no other result has had.
+    """
     artifact = artifact_of(name)
-    groups, curves, steps, rows = {}, {}, {}, []
-    for row in artifact.rows:
-        config = scaled(row, scale)
-        run = folder_of(config, runs)
-        if not complete(run):
-            continue
-        _, outcomes = outcomes_of(run, episodes_of(row, episodes), seed, row.budget)
-        flags = [one.violated for one in outcomes if one.violated is not None]
-        groups[row.label] = Group([one.task_return for one in outcomes], [one.cost for one in outcomes], flags or None)
-        curves[row.label], steps[row.label] = read_metrics(run), config.settings.steps_per_epoch
-        late, epochs = late_epochs(curves[row.label]), config.epochs
-        rows.append(measure(row.label, row.budget, outcomes, run=run.name, epochs=epochs, seconds=seconds_of(run), late=late))
-    if not rows:
+    found = [(row, run) for row in artifact.rows if complete(run := folder_of(scaled(row, scale), runs))]
+    if not found:
         return False
+    seeds = max(scaled(row, scale).experiment.seeds for row, _ in found) * episodes
+    block = open_next(out, f"{scale} {name}, {episodes} episodes per seed", seeds) if reserved else looked_at()
+    shown = {row.label: _shown(row, scale, run, episodes, block) for row, run in found}
     place = out / scale / name
     place.mkdir(parents=True, exist_ok=True)
+    kept = read(out, scale, name)
     budgets = {row.budget for row in artifact.rows}
     budget = budgets.pop() if len(budgets) == 1 else None
-    save(box_plot(groups, budget, artifact.title), place / "box.png")
-    save(training_curves(curves, budget, steps_per_epoch=steps, subject=artifact.title), place / "curves.png")
+    again = "" if kept.keys() <= shown.keys() else AGAIN
+    groups = {label: one.group for label, one in shown.items()}
+    save(box_plot(groups, budget, artifact.title), place / f"{again}box.png")
+    curves, steps = ({label: getattr(one, part) for label, one in shown.items()} for part in ("curves", "steps"))
+    save(training_curves(curves, budget, steps_per_epoch=steps, subject=artifact.title), place / f"{again}curves.png")
+    known = kept | {label: one.numbers for label, one in shown.items()}
+    rows = [known[row.label] for row in artifact.rows if row.label in known]
     write_sealed(place / "numbers.json", {"rows": [row.as_json() for row in rows]})
     return True
+
+
+def _shown(row: Row, scale: Scale, run: pathlib.Path, episodes: int, block: Opened) -> Shown:
+    config, episodes = scaled(row, scale), episodes_of(row, episodes)
+    _, outcomes = outcomes_of(run, episodes, block.first, row.budget)
+    flags = [one.violated for one in outcomes if one.violated is not None]
+    group = Group([one.task_return for one in outcomes], [one.cost for one in outcomes], flags or None)
+    curves = read_metrics(run)
+    numbers = measure(
+        row.label,
+        row.budget,
+        outcomes,
+        run=run.name,
+        epochs=config.epochs,
+        seconds=seconds_of(run),
+        late=late_epochs(curves),
+        courses=courses_of(curves),
+        made=block.made(block.first + len(outcomes) * episodes - 1),
+    )
+    return Shown(group, curves, config.settings.steps_per_epoch, numbers)
 
 
 def make_theory(scale: Scale, out: pathlib.Path) -> str:

@@ -25,7 +25,7 @@ from saute.envs import TASKS, make_task
 from saute.envs.from_gym import HostEnvs
 from saute.envs.task import TaskEnv
 from saute.learn.constraint import Free, Pid
-from saute.runs.config import Budget, BudgetSchedule, Changes, Config, Experiment, check_schedule, completed
+from saute.runs.config import Budget, BudgetSchedule, Changes, Config, Experiment, check_drawer, check_schedule, completed
 from saute.runs.inspection import auto_unsafe_reward
 from saute.runs.presets import PRESETS, changed
 from saute.runs.source import IN_PYTHON, Source, Trainable, found, named
@@ -219,6 +219,7 @@ def described(
     envs = env.num_envs // env.seeds if isinstance(env, HostEnvs) else None
     method = _method(algorithm, chosen is not None)
     asked = Experiment(name, algorithm.name, method, preset=PRESETS[0], envs=envs, **held, **numbers)
+    check_drawer(asked)
     if schedule is not None:
         check_schedule(asked)
         schedule = schedule.planned(numbers["epochs"])

@@ -17,6 +17,7 @@ from saute.algos.pets import PetsSettings
 from saute.algos.sac import SacSettings
 from saute.core.names import nearest
 from saute.core.options import as_budget
+from saute.core.seeds import TRAINING
 from saute.core.typed import rebuilt
 from saute.envs import TASKS, is_native, make_task, task_named
 from saute.learn.constraint import Free, Lagrangian, Pid
@@ -32,6 +33,7 @@ __all__ = [
     "BudgetSchedule",
     "Config",
     "Experiment",
+    "check_drawer",
     "check_schedule",
     "completed",
 ]
@@ -60,6 +62,8 @@ BudgetSchedule = PiSchedule | QSchedule
 SCHEDULES: dict[str, type[BudgetSchedule]] = {"pi": PiSchedule, "q": QSchedule}
 MOST_ENVS = 20
 MOST_SEEDS = 1000
+LATER = {"budget_schedule", "schedule", "evaluate_every"}
+"""Entries that former versions did not have, and that say nothing if they are null."""
 LONGEST_WHOLE = 100_000
 """Longer episodes are not waited for: an epoch ends before they do."""
 
@@ -111,6 +115,8 @@ class Experiment:
     """Processes that step environments which are not JAX-native, for slow ones; 0 steps them in this one."""
     budget_schedule: Literal["pi", "q"] | None = None
     """Begin training with small budgets and work up to the full one, as Simmer does: by a PI controller, or by Q-learning."""
+    evaluate_every: int | None = None
+    """Test the policy as it stands every so many epochs, in 100 validation episodes; the numbers go to metrics.jsonl."""
 
     @property
     def parts(self) -> set[str]:
@@ -218,6 +224,7 @@ def completed(
     _check_budget(asked, budget)
     _check_costs(asked, budget)
     check_schedule(asked)
+    check_drawer(asked)
     name = asked.env if task is None else task_named(asked.env) or asked.env
     known = OWN if task is None else name
     preset = changes_of(asked.preset, known, asked.algo, asked.parts) if own is None else {}
@@ -264,16 +271,16 @@ def _check_method(asked: Experiment) -> None:
         raise ValueError(f"--relabel is for sac with method saute, not for {asked.algo} with {asked.method}")
     if asked.learned_budget and (asked.algo not in MODEL_BASED or not asked.sauted):
         raise ValueError(f"--learned-budget is for mbpo and pets with method saute, not for {asked.algo} with {asked.method}")
-    for name in ("seeds", "epochs", "envs"):
+    for name in ("seeds", "epochs", "envs", "evaluate_every"):
         number = getattr(asked, name)
         if number is not None and number < 1:
-            raise ValueError(f"--{name} {number} must be at least 1")
+            raise ValueError(f"--{name.replace('_', '-')} {number} must be at least 1")
     if asked.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds {asked.seeds} must be at most {MOST_SEEDS}; train the others into another folder")
     if asked.workers < 0:
         raise ValueError(f"--workers {asked.workers} must be at least 0")
-    if not 0 <= asked.seed < 2**31:
-        raise ValueError(f"--seed {asked.seed} must be a whole number from 0 to 2³¹ − 1")
+    if asked.seed < 0:
+        raise ValueError(f"--seed {asked.seed} must be at least 0")
 
 
 def _check_env(asked: Experiment) -> Any:
@@ -356,9 +363,18 @@ def check_schedule(asked: Experiment) -> None:
         )
 
 
+def check_drawer(asked: Experiment) -> None:
+    """Refuse seeds that tests or validation have; folders of former versions, which may have them, can still be read."""
+    if asked.seed + asked.seeds > TRAINING.stop:
+        raise ValueError(
+            f"--seed {asked.seed} with --seeds {asked.seeds} goes beyond the last seed of training, {TRAINING.stop - 1:,}; "
+            "choose a smaller one, since those above are for tests and validation"
+        )
+
+
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:
     """Without the entries that former versions did not have, where they say nothing: so the files of those stay valid."""
-    values = {name: value for name, value in values.items() if "schedule" not in name or value is not None}
+    values = {name: value for name, value in values.items() if name not in LATER or value is not None}
     model = values["settings"].get("model", {})
     if model.get("pessimism") == 0.0:
         del model["pessimism"]
@@ -370,7 +386,7 @@ def _with_later(values: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(values["settings"])
     if "model" in settings:
         settings["model"] = {"pessimism": 0.0, **settings["model"]}
-    return {"budget_schedule": None, **values, "settings": settings}
+    return {**dict.fromkeys(LATER - {"schedule"}), **values, "settings": settings}
 
 
 def _controller(asked: Experiment, budget: Budget | None) -> Controller:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from saute.core.masks import along
 from saute.core.options import Options
 from saute.core.protocol import Env, Episodes
+from saute.core.seeds import TESTS
 from saute.core.text import say
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
@@ -38,8 +39,8 @@ __all__ = [
     "tested",
 ]
 
-TEST_SEED = 1_000_000
-"""Test episodes have seeds from here on, unless others are asked for; training stays below."""
+TEST_SEED = TESTS.start
+"""Test episodes have seeds from here on, unless others are asked for."""
 BATCH = 10_000
 """Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 LONGEST = 100_000

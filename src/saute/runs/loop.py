@@ -36,6 +36,7 @@ from saute.runs.report import each_named, reporting
 from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
+from saute.runs.way import EPISODES, Way, way_of
 from saute.serve.policy import Policy
 
 __all__ = ["Run", "TrainingError", "run", "train"]
@@ -129,6 +130,7 @@ def train(  # noqa: D417 (what belongs together is told together)
     workers: int = 0,
     selection: Selection | None = None,
     budget_schedule: BudgetSchedule | Literal["pi", "q"] | None = None,
+    evaluate_every: int | None = None,
     init: str | pathlib.Path | None = None,
     out: str | pathlib.Path | None = None,
     hook: Hook | None = None,
@@ -152,13 +154,14 @@ def train(  # noqa: D417 (what belongs together is told together)
         envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
         selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
+        evaluate_every: tests the policies as they stand every so many epochs, in 100 validation episodes; see the metrics.
         init, out: run folders: the one whose policies and values training begins with, and its own.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
         advise: told once, if the unsafe reward does not fit the rewards of the task; by default a `UserWarning`.
         checkpoint_seconds: time from one checkpoint to the next.
     """
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
-    asked |= {"seeds": seeds, "epochs": epochs, "seed": seed}
+    asked |= {"seeds": seeds, "epochs": epochs, "seed": seed, "evaluate_every": evaluate_every}
     job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **asked)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
@@ -180,6 +183,16 @@ class _Job(NamedTuple):
             return self.env
         return environment_of(self.config, "test", count, budget, self.source)
 
+    def way(self, agent: Agent, body: Drive) -> Way | None:
+        """How policies are tested on the way, if that is asked for."""
+        every = self.config.experiment.evaluate_every
+        if every is None:
+            return None
+        env = self.test_env(EPISODES)
+        if env is self.env and isinstance(env, HostEnvs):
+            raise ValueError("evaluate_every needs environments beside those of training; pass a name, or what makes one")
+        return way_of(agent, body, env, self.ledger, every)
+
 
 def _job(
     algorithm: Algorithm | str,
@@ -193,7 +206,7 @@ def _job(
     **asked: Any,
 ) -> _Job:
     """From what `train` is asked for; a learner and an environment that are ready are taken as they are."""
-    _check_counts(seeds=asked["seeds"], epochs=1 if asked["epochs"] is None else asked["epochs"])
+    _check_counts(**{name: 1 if asked[name] is None else asked[name] for name in ("seeds", "epochs", "evaluate_every")})
     kind, own = _kind_of(schedule)
     if isinstance(algorithm, str) or method is not None or not is_ready(env):
         changes = {f"settings.{name}": value for name, value in (settings or {}).items()}
@@ -203,7 +216,7 @@ def _job(
         ledger = ledger_of(env, algorithm, config.experiment.budget, config.experiment.discount)
         return _Job(algorithm, env, ledger, config, selection or selection_of(config, source), source)
     ledger = ledger_of(env, algorithm, budget, asked["discount"])
-    numbers = {"seeds": asked["seeds"], "epochs": asked["epochs"] or 300, "seed": asked["seed"]}
+    numbers = {name: asked[name] for name in ("seeds", "seed", "evaluate_every")} | {"epochs": asked["epochs"] or 300}
     config = described(algorithm, env, ledger, selection, own, budget_schedule=kind, **numbers)
     return _Job(algorithm, env, ledger, config, selection)
 
@@ -252,6 +265,7 @@ def _trained(
         body = validated(body, job.selection, agent.policy)
     # The best policy so far is known without another validation.
     shown = body.export if job.selection is None else lambda seed: seed.policy
+    way = job.way(agent, body)
 
     with opened(out, config, description, shown, snapshots) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
@@ -261,7 +275,7 @@ def _trained(
         with _saved(folder, session):
             for done in range(len(session.metrics), epochs):
                 keys = [jax.random.fold_in(jax.random.key(seed + i), done + 1) for i in range(seeds)]
-                _epoch(session, body, agent, keys, env.horizon)
+                _epoch(session, body, agent, keys, env.horizon, way)
                 for text in advised(session.metrics[-1]):
                     advise(text)
                 if folder is not None:
@@ -332,7 +346,14 @@ def _advising(
     return fresh
 
 
-def _epoch(session: Session, body: Drive, agent: Agent, keys: list[PRNGKeyArray], horizon: int | None) -> None:
+def _epoch(
+    session: Session,
+    body: Drive,
+    agent: Agent,
+    keys: list[PRNGKeyArray],
+    horizon: int | None,
+    way: Way | None = None,
+) -> None:
     """One more epoch of every seed; where something is wrong, the session stays as it was."""
     done = len(session.metrics)
     seeds, values = zip(*body.epoch(session.seeds, keys), strict=True)
@@ -344,6 +365,8 @@ def _epoch(session: Session, body: Drive, agent: Agent, keys: list[PRNGKeyArray]
         if not metrics.pop("finite"):
             raise TrainingError(f"epoch {done}, seed {seed}: rewards, costs or parameters are not finite")
         _add_cost_rates([epoch[seed] for epoch in session.metrics], metrics, horizon or 1)
+    if way is not None:
+        fresh = way.seen(done, seeds, fresh)
     session.seeds, session.metrics = list(seeds), [*session.metrics, fresh]
 
 

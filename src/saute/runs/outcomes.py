@@ -21,7 +21,8 @@ from saute.core.text import say
 from saute.envs import task_named
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.certificate import Certificate, certify
-from saute.evidence.stats import upper_bound
+from saute.evidence.stats import iqm, upper_bound
+from saute.evidence.trials import seeds_told
 from saute.runs.build import environment_of
 from saute.runs.config import Budget, Config
 from saute.runs.evaluate import Outcome, Sampled, pooled, tested
@@ -43,6 +44,7 @@ __all__ = [
     "keep_outcomes",
     "numbers_of",
     "outcomes_of",
+    "over_seeds",
     "ready",
     "rows_of",
     "stepped_in",
@@ -162,7 +164,8 @@ class Evaluation(NamedTuple):
     def __repr__(self) -> str:
         named = [*((str(i), one) for i, one in enumerate(self.outcomes)), ("all", pooled(self.outcomes))]
         rows = [row[1:] for seed, one in named for row in rows_of("", seed, one, self.budget)]
-        return columns([heads(self.discount)[1:], *rows], right=range(5))
+        shown = columns([heads(self.discount)[1:], *rows], right=range(5))
+        return "\n".join([shown, *over_seeds(self.outcomes)])
 
 
 def certified(outcomes: Sequence[Outcome], budget: Budget, confidence: float) -> Certificate:
@@ -243,6 +246,16 @@ def rows_of(run: str, seed: str, outcome: Outcome, budget: Budget | None) -> lis
     return rows
 
 
+def over_seeds(outcomes: Sequence[Outcome]) -> list[str]:
+    """What several seeds say of the method: the middle of their returns, and how many of them are clean."""
+    if len(outcomes) < 2:
+        return []
+    returns, flags = pooled(outcomes).task_return, [one.violated for one in outcomes]
+    middle = f"median return {np.median(returns):.2f}, interquartile mean {iqm(returns):.2f}"
+    known = [bool(one.any()) for one in flags if one is not None]
+    return [f"{middle}; {seeds_told(sum(known), len(known))}" if len(known) == len(outcomes) else middle]
+
+
 def stepped_in(outcome: Outcome) -> str | None:
     """How often a shield did, if there was one."""
     if outcome.intervened is None:
@@ -257,7 +270,7 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
     returns, costs, violated = outcome.task_return, outcome.spent, outcome.violated
     return {
         "episodes": len(returns),
-        "task_return": {"mean": returns.mean(), "std": returns.std()},
+        "task_return": {"mean": returns.mean(), "std": returns.std(), "median": np.median(returns), "iqm": iqm(returns)},
         "cost": {"mean": costs.mean(0), "worst": costs.max(0)},
         "violations": None if violated is None else violated.sum(),
         "bound": None if violated is None else upper_bound(int(violated.sum()), len(violated)),

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import platform
+import subprocess
 from typing import Any
 
 import saute
@@ -15,7 +16,9 @@ from saute.core.typed import rebuilt
 from saute.runs.checkpoint import digest_beside, load
 from saute.runs.folder import source_of
 
-__all__ = ["provenance"]
+__all__ = ["commit", "provenance"]
+
+PACKAGE = pathlib.Path(saute.__file__).parent
 
 
 def provenance(run: pathlib.Path) -> dict[str, Any]:
@@ -34,3 +37,17 @@ def provenance(run: pathlib.Path) -> dict[str, Any]:
         "saute": saute.__version__,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
+
+
+def commit() -> str:
+    """The commit of this code, marked if files were changed since; "unknown" where it is not in its repository."""
+    try:
+        root = _git("rev-parse", "--show-toplevel")
+        inside = (pathlib.Path(root) / "src" / "saute").samefile(PACKAGE)
+        return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") if inside else "unknown"
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True).stdout.strip()

@@ -17,6 +17,7 @@ from saute.algos.backup import Backup, Needs, NeedsSettings, Restless, Together,
 from saute.algos.sac import SacSettings
 from saute.core.files import folder_in
 from saute.core.protocol import Env, Spec
+from saute.core.seeds import VALIDATION
 from saute.envs.from_gym import HostEnvs
 from saute.evidence.stats import upper_bound
 from saute.learn.agent import Agent
@@ -31,7 +32,6 @@ from saute.runs.policy import file_of
 from saute.runs.pretrained import place_of
 from saute.runs.shield import FILE, PARTS, digest_of, stored_shield
 from saute.runs.trained import finite, net_of, nets_of, policy_description, tree_of
-from saute.runs.validation import FIRST
 from saute.serve.description import described
 
 __all__ = ["ShieldSettings", "guarded", "make_shield", "with_budget_shown"]
@@ -146,7 +146,7 @@ def _trained(agent: Agent, env: Env | HostEnvs, epochs: int, seed: int, told: To
 def _calibrated(run: pathlib.Path, test: Callable[[PyTree, int], Outcome], guard: Guarded, told: Told) -> dict[str, Any]:
     """The smallest margin with which no validation episode violates, though arbitrary actions interrupt the policies."""
     for margin in MARGINS:
-        outcome = test(guard._replace(margin=np.float32(margin)), FIRST)
+        outcome = test(guard._replace(margin=np.float32(margin)), VALIDATION.start)
         assert outcome.violated is not None and outcome.intervened is not None
         k, n = int(outcome.violated.sum()), len(outcome.length)
         share = float(outcome.intervened.sum() / outcome.length.sum())

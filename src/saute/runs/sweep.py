@@ -15,6 +15,7 @@ import numpy as np
 from saute.core.errors import UserError
 from saute.core.files import CheckpointError, read_sealed, read_text, write_atomically, write_sealed
 from saute.core.progress import Meter
+from saute.core.seeds import VALIDATION
 from saute.evidence.stats import upper_bound
 from saute.runs.build import configured
 from saute.runs.config import Config, Experiment
@@ -22,7 +23,6 @@ from saute.runs.crew import Crew, Job, done_in_turn, trained
 from saute.runs.folder import Metrics, finished, folder_of, latest, read_metrics
 from saute.runs.outcomes import Elsewhere, outcomes_of
 from saute.runs.presets import at
-from saute.runs.validation import FIRST
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -211,7 +211,7 @@ class _Search:
 def _tried(config: Config, folder: pathlib.Path, episodes: int) -> list[str]:
     """Train a setting, and validate it in episodes that neither training nor tests see."""
     notes = [] if finished(folder) else trained(config, folder)
-    _, outcomes = outcomes_of(folder, episodes, FIRST, elsewhere=Elsewhere(trusted=True))
+    _, outcomes = outcomes_of(folder, episodes, VALIDATION.start, elsewhere=Elsewhere(trusted=True))
     violated = sum(int(one.violated.sum()) for one in outcomes if one.violated is not None)
     returns = float(np.mean([one.task_return.mean() for one in outcomes]))
     numbers = {"return": returns, "violated": violated, "episodes": len(outcomes) * episodes}

@@ -11,15 +11,13 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from saute.core.options import Options
 from saute.core.protocol import Env
+from saute.core.seeds import VALIDATION
 from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Decider, named
 from saute.learn.drive import Drive, Training
 from saute.runs.evaluate import Outcome, evaluator
 
 __all__ = ["Selection", "score", "validated"]
-
-FIRST = 2**30
-"""Validation episodes have seeds from here on: neither training nor tests come near."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def validated(body: Drive, selection: Selection, policy: Decider) -> Drive:
     test = evaluator(policy, env, selection.episodes)
 
     def numbers(parameters: PyTree) -> dict[str, Any]:
-        outcome = test(parameters, FIRST)
+        outcome = test(parameters, VALIDATION.start)
         if not (np.isfinite(outcome.task_return).all() and np.isfinite(outcome.cost).all()):
             raise ValueError("validation: rewards or costs are not finite; what was trained before is kept")
         assert outcome.violated is not None
