@@ -30,11 +30,15 @@ def beside(file: pathlib.Path, former: bool = False) -> dict[str, Any]:
         raise UserError(str(problem)) from problem
 
 
-def certificate_of(run: str | pathlib.Path, policy: str) -> dict[str, Any]:
-    """The certificate of a run, if it is of the policies with this digest; one of others is left out, which is said."""
-    certificate = beside(place_of(run) / "certificate.json")
+def certificate_of(run: str | pathlib.Path, policy: str, shield: str | None = None) -> dict[str, Any]:
+    """The certificate of a run, if it is of the policies, and of the shield, with these digests.
+
+    One of others is left out, which is said.
+    """
+    certificate = beside(place_of(run) / ("" if shield is None else "shielded") / "certificate.json")
     origin = certificate.get("provenance", {})
-    if certificate and (not isinstance(origin, dict) or origin.get("policy") != policy):
+    known = isinstance(origin, dict) and origin.get("policy") == policy and shield in (None, origin.get("shield"))
+    if certificate and not known:
         say("note: the certificate of this run is of other policies, and is left out; renew it with saute certify")
         return {}
     return certificate

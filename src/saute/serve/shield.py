@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from saute import budget as B
 from saute.serve.description import Description
+from saute.serve.nets import Network
 from saute.serve.policy import Policy
 
 __all__ = ["Shield", "as_inputs"]
@@ -59,6 +60,14 @@ class Shield:
             return np.asarray(action), stops
         wide = stops.reshape(stops.shape + (1,) * (np.ndim(action) - stops.ndim))
         return np.where(wide, self.backup(obs), action), stops
+
+    @property
+    def networks(self) -> tuple[Network, Network]:
+        """Of the backup and of what it needs, to be written into files."""
+        backup, needs = self.backup.net, self.needs.net
+        if not (isinstance(backup, Network) and isinstance(needs, Network)):
+            raise ValueError("the nets of this shield are not known; load it with saute.load_shield")
+        return backup, needs
 
     def refuse_other(self, policy: Any, discount: float) -> None:
         """Refuse a policy of other spaces, or books with another discount."""

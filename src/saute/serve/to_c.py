@@ -7,23 +7,26 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
+from typing import NamedTuple
 
 import numpy as np
 
 from saute.serve.description import Description
 from saute.serve.nets import Network
+from saute.serve.shield import Shield
 
 __all__ = ["c_source"]
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;+-=_()[]{}<>'|%@")
 """Characters that mean nothing in a comment or in a text of C."""
-ACTIVATE = """/* What stands between the layers. */
-static void saute_activate(float *x, int count)
+ACTIVATE = """/* What stands between layers. */
+static void saute_{}(float *x, int count)
 {{
     int i;
     for (i = 0; i < count; i++)
         x[i] = {};
 }}"""
+ACTIVATIONS = {"relu": "x[i] > 0.0f ? x[i] : 0.0f", "tanh": "tanhf(x[i])"}
 LARGEST = """/* The place of the largest number. */
 static int saute_largest(const float *x, int count)
 {
@@ -33,81 +36,157 @@ static int saute_largest(const float *x, int count)
             best = i;
     return best;
 }"""
-CHOSEN = """    for (i = 0; i < SAUTE_ACTIONS; i++)
-        action[i] = saute_start[i] + saute_largest({0} + saute_first[i], saute_choices[i]);"""
-SQUASHED = """    for (i = 0; i < SAUTE_ACTIONS; i++)
-        {0}[i] = saute_centre[i] + saute_half[i] * tanhf({0}[i]);
+NET = """/* {what} */
+static void saute_{name}(const float *seen, {number} *out)
+{{
+    float {scratch};
+    int i;
+{layers}
+{head}
+}}"""
+CHOSEN = """    for (i = 0; i < {count}; i++)
+        out[i] = saute_start[i] + saute_largest({last} + saute_first[i], saute_choices[i]);"""
+SQUASHED = """    for (i = 0; i < {count}; i++)
+        {last}[i] = saute_{name}_centre[i] + saute_{name}_half[i] * tanhf({last}[i]);
 """
-CLIPPED = """    for (i = 0; i < SAUTE_ACTIONS; i++) {{
-        action[i] = {0}[i] < saute_low[i] ? saute_low[i] : {0}[i];
-        action[i] = action[i] > saute_high[i] ? saute_high[i] : action[i];
+CLIPPED = """    for (i = 0; i < {count}; i++) {{
+        out[i] = {last}[i] < saute_{name}_low[i] ? saute_{name}_low[i] : {last}[i];
+        out[i] = out[i] > saute_{name}_high[i] ? saute_{name}_high[i] : out[i];
     }}"""
 SEEN = """    for (i = 0; i < SAUTE_CONSTRAINTS; i++)
         x[SAUTE_OBSERVATIONS + i] = (float)remaining[i] / saute_reference[i];"""
 UNSEEN = "    (void)remaining; /* it does not observe its budget */"
+AS_VECTOR = """    for (i = 0; i < SAUTE_ACTIONS; i++)
+        x[SAUTE_OBSERVATIONS + i] = action[i];"""
+AS_PLACES = """    for (i = SAUTE_OBSERVATIONS; i < {inputs}; i++)
+        x[i] = 0.0f;
+    for (i = 0; i < SAUTE_ACTIONS; i++)
+        x[SAUTE_OBSERVATIONS + saute_first[i] + action[i] - saute_start[i]] = 1.0f;"""
+COUNTER = "\n    long interventions; /* steps of this episode in which the shield stepped in */"
+
+DECLARED = """enum saute_result saute_shielded(
+    const float *observation, const double *remaining, saute_number *action, long *interventions);
+"""
 
 
-def c_source(network: Network, facts: Mapping[str, str], discount: float) -> str:
+class Part(NamedTuple):
+    """One of the nets of a file."""
+
+    name: str
+    net: Network
+    what: str
+
+
+def c_source(network: Network, facts: Mapping[str, str], discount: float, shield: Shield | None = None) -> str:
     """The file; the facts are in it as a comment and as JSON."""
     about = network.about
     if about.image is not None:
         raise ValueError("a policy that sees pictures has no form in C; use --format onnx or --format numpy")
-    sizes = (about.observations, *(about.hidden or ()), about.outputs)
-    result = "xy"[(len(sizes) - 1) % 2]
-    functions = [ACTIVATE.format("x[i] > 0.0f ? x[i] : 0.0f" if about.relu else "tanhf(x[i])")] if about.hidden else []
-    template = resources.files("saute.serve").joinpath("templates/policy.c.txt").read_text()
-    return Template(template).substitute(
+    parts = [Part("net", network, "The net of the policy.")]
+    if shield is not None:
+        backup, needs = shield.networks
+        parts.append(Part("backup", backup, "Spends as little as it can, and does not see what remains."))
+        parts.append(Part("needs", needs, "b(s, a): what is needed in shares of the budgets, if the backup follows."))
+    used = sorted({_activation(part.net.about) for part in parts if part.net.hidden})
+    functions = [ACTIVATE.format(name, ACTIVATIONS[name]) for name in used]
+    functions += [LARGEST] if about.low is None else []
+    reference = network.reference if shield is None else shield.reference
+    return _template("policy").substitute(
         facts="\n".join(f" * {name}: {_text(value)}" for name, value in facts.items()),
         about=f'"{_text(json.dumps(dict(facts)))}"',
         observations=about.bare,
-        constraints=max(1, about.constraints),
+        constraints=max(1, len(reference)),
         actions=about.actions,
-        number="int" if about.low is None else "float",
-        arrays="\n".join(_arrays(network)),
-        functions="\n\n".join([*functions, *([LARGEST] if about.low is None else [])]),
-        width=max(sizes),
+        number=_number(about),
+        arrays="\n".join([*_shared(about, reference), *(array for part in parts for array in _arrays(part))]),
+        functions="\n\n".join([*functions, *map(_net, parts)]),
         inputs=about.observations,
         seen=SEEN if about.reference else UNSEEN,
-        layers="\n".join(_layers(sizes)),
-        head=_head(about).format(result),
         discount=repr(float(discount)),
+        **_guard(about, shield),
     )
 
 
-def _head(about: Description) -> str:
-    """From what the last layer gives to the action."""
-    return CHOSEN if about.low is None else SQUASHED + CLIPPED if about.kind == "squashed" else CLIPPED
+def _guard(about: Description, shield: Shield | None) -> dict[str, str]:
+    """What a shield changes of the file."""
+    if shield is None:
+        return {
+            "counter": "",
+            "shielded": "",
+            "declared": "",
+            "cleared": "",
+            "acted": "saute_policy(observation, books->remaining, action)",
+        }
+    inputs = shield.needs.about.observations
+    added = AS_PLACES.format(inputs=inputs) if about.low is None else AS_VECTOR
+    margin = _decimal(float(shield.margin))
+    return {
+        "counter": COUNTER,
+        "shielded": "\n" + _template("shield").substitute(inputs=inputs, added=added, margin=f"{margin}f"),
+        "declared": DECLARED,
+        "cleared": "    books->interventions = 0;\n",
+        "acted": "saute_shielded(observation, books->remaining, action, &books->interventions)",
+    }
 
 
-def _layers(sizes: Sequence[int]) -> Iterator[str]:
-    """Calls of all layers, which read x and write y, or the other way round."""
+def _template(name: str) -> Template:
+    return Template(resources.files("saute.serve").joinpath(f"templates/{name}.c.txt").read_text())
+
+
+def _number(about: Description) -> str:
+    return "int" if about.low is None else "float"
+
+
+def _activation(about: Description) -> str:
+    return "relu" if about.relu else "tanh"
+
+
+def _net(part: Part) -> str:
+    """The function of a net."""
+    about = part.net.about
+    sizes = (about.observations, *(about.hidden or ()), about.outputs)
+    width, last = max(sizes[1:]), "xy"[(len(sizes) - 2) % 2]
+    head = CHOSEN if about.low is None else SQUASHED + CLIPPED if about.kind == "squashed" else CLIPPED
+    return NET.format(
+        what=part.what,
+        name=part.name,
+        number=_number(about),
+        scratch=f"x[{width}]" + (f", y[{width}]" if len(sizes) > 2 else ""),
+        layers="\n".join(_layers(part.name, sizes, _activation(about))),
+        head=head.format(name=part.name, last=last, count=about.actions),
+    )
+
+
+def _layers(name: str, sizes: Sequence[int], activation: str) -> Iterator[str]:
+    """Calls of all layers, of which the first reads what is seen, and the others x and y in turn."""
     for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        source, target = "xy"[i % 2], "yx"[i % 2]
-        yield f"    saute_layer({source}, {inputs}, saute_weight_{i}, saute_bias_{i}, {outputs}, {target});"
+        source, target = ("yx"[i % 2] if i else "seen"), "xy"[i % 2]
+        yield f"    saute_layer({source}, {inputs}, saute_{name}_weight_{i}, saute_{name}_bias_{i}, {outputs}, {target});"
         if i < len(sizes) - 2:
-            yield f"    saute_activate({target}, {outputs});"
+            yield f"    saute_{activation}({target}, {outputs});"
 
 
-def _arrays(network: Network) -> Iterator[str]:
-    about = network.about
-    for i, layer in enumerate((*network.hidden, network.last)):
-        yield _array(f"weight_{i}", layer.weight)
-        yield _array(f"bias_{i}", layer.bias)
-    if len(network.reference):
-        yield _array("reference", network.reference)
+def _shared(about: Description, reference: np.ndarray) -> Iterator[str]:
+    """What all nets have in common."""
+    if len(reference):
+        yield _array("reference", reference)
     if about.low is None:
-        for name, numbers in {
-            "choices": about.choices,
-            "first": np.cumsum((0, *about.choices[:-1])),
-            "start": about.start,
-        }.items():
+        starts = np.cumsum((0, *about.choices[:-1]))
+        for name, numbers in {"choices": about.choices, "first": starts, "start": about.start}.items():
             yield f"static const int saute_{name}[] = {{{', '.join(map(str, numbers))}}};"
-    else:
-        yield _array("low", network.low)
-        yield _array("high", network.high)
-    if about.kind == "squashed":
-        yield _array("centre", network.centre)
-        yield _array("half", network.half)
+
+
+def _arrays(part: Part) -> Iterator[str]:
+    name, net = part.name, part.net
+    for i, layer in enumerate((*net.hidden, net.last)):
+        yield _array(f"{name}_weight_{i}", layer.weight)
+        yield _array(f"{name}_bias_{i}", layer.bias)
+    if net.about.low is not None:
+        yield _array(f"{name}_low", net.low)
+        yield _array(f"{name}_high", net.high)
+    if net.about.kind == "squashed":
+        yield _array(f"{name}_centre", net.centre)
+        yield _array(f"{name}_half", net.half)
 
 
 def _array(name: str, values: np.ndarray) -> str:

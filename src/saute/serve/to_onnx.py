@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from saute.core.encoder import layers_of, pixels_of
+from saute.serve.description import Description
 from saute.serve.nets import Network
+from saute.serve.shield import Shield
 
 __all__ = ["onnx_bytes"]
 
@@ -17,22 +19,31 @@ OPSET, IR = 17, 8
 """The versions of ONNX of 2022, which runtimes of today read."""
 
 
-def onnx_bytes(network: Network, facts: Mapping[str, str]) -> bytes:
-    """The file: rows of observation, and of remaining if it observes its budget, in; rows of action out; facts as metadata."""
+def onnx_bytes(network: Network, facts: Mapping[str, str], shield: Shield | None = None) -> bytes:
+    """The file: rows of observation and, if it is asked for, of remaining in; rows of action out; facts as metadata.
+
+    Under a shield it also says in which rows that stepped in.
+    """
     from onnx import TensorProto, checker, helper
 
     about, graph = network.about, Graph()
-    seen = "observation"
+    reference = network.reference if shield is None else shield.reference
     inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["rows", about.bare])]
+    if len(reference):
+        inputs.append(helper.make_tensor_value_info("remaining", TensorProto.FLOAT, ["rows", len(reference)]))
+    seen = "observation"
     if about.reference is not None:
-        inputs.append(helper.make_tensor_value_info("remaining", TensorProto.FLOAT, ["rows", about.constraints]))
         z = graph.add("Div", "remaining", network.reference)
         seen = graph.add("Concat", "observation", z, axis=1)
-    _head(graph, network, _outputs(graph, network, seen))
     kind, shape = (TensorProto.INT64 if about.low is None else TensorProto.FLOAT), ["rows"]
-    one = helper.make_tensor_value_info("action", kind, [*shape, about.actions] if about.low or about.several else shape)
+    outputs = [helper.make_tensor_value_info("action", kind, [*shape, about.actions] if about.low or about.several else shape)]
+    if shield is None:
+        _action(graph, network, seen, "action")
+    else:
+        _shielded(graph, shield, _action(graph, network, seen))
+        outputs.append(helper.make_tensor_value_info("stepped_in", TensorProto.BOOL, shape))
     made = helper.make_model(
-        helper.make_graph(graph.nodes, "policy", inputs, [one], graph.constants),
+        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR,
         producer_name="saute",
@@ -67,6 +78,33 @@ class Graph:
         return name
 
 
+def _shielded(graph: Graph, shield: Shield, action: str) -> None:
+    """The backup's action where b(s, a) and its margin are more than what remains, and where that is."""
+    from onnx import TensorProto
+
+    backup, needs = shield.networks
+    about = backup.about
+    b = _action(graph, needs, graph.add("Concat", "observation", *_as_inputs(graph, about, action), axis=1))
+    need = graph.add("Mul", graph.add("Add", b, np.array([shield.margin], np.float32)), shield.reference)
+    lacking = graph.add("Not", graph.add("GreaterOrEqual", "remaining", need))
+    some = graph.add("ReduceMax", graph.add("Cast", lacking, to=TensorProto.INT32), axes=[1], keepdims=0)
+    stops = wide = graph.add("Cast", some, to=TensorProto.BOOL, name="stepped_in")
+    if about.low is not None or about.several:
+        wide = graph.add("Unsqueeze", stops, np.array([1]))
+    graph.add("Where", wide, _action(graph, backup, "observation"), action, name="action")
+
+
+def _as_inputs(graph: Graph, about: Description, action: str) -> list[str]:
+    """An action as a net takes it: a vector as it is; of each discrete one, which of its values it has."""
+    if about.low is not None:
+        return [action]
+    each = [action]
+    if about.several:
+        each = [graph.add("Squeeze", _part(graph, action, i, i + 1), np.array([1])) for i in range(about.actions)]
+    places = [graph.add("Sub", one, np.array(start, np.int64)) for one, start in zip(each, about.start, strict=True)]
+    return [graph.add("Gather", np.eye(n, dtype=np.float32), one) for n, one in zip(about.choices, places, strict=True)]
+
+
 def _outputs(graph: Graph, network: Network, x: str) -> str:
     """What the last layer gives."""
     if network.filters:
@@ -90,20 +128,20 @@ def _encoded(graph: Graph, network: Network, x: str) -> str:
     return graph.add("Concat", features, _part(graph, x, pixels, network.about.observations), axis=1)
 
 
-def _head(graph: Graph, network: Network, x: str) -> None:
-    """From what the last layer gives to the action."""
-    about = network.about
+def _action(graph: Graph, network: Network, seen: str, name: str | None = None) -> str:
+    """What the net gives, within its bounds."""
+    about, x = network.about, _outputs(graph, network, seen)
     if about.low is not None:
         if about.kind == "squashed":
             unit = graph.add("Tanh", _part(graph, x, 0, about.actions))
             x = graph.add("Add", graph.add("Mul", unit, network.half), network.centre)
-        graph.add("Min", graph.add("Max", x, network.low), network.high, name="action")
-    elif about.several:
-        ends = itertools.pairwise(np.cumsum((0, *about.choices)).tolist())
-        each = [graph.add("ArgMax", _part(graph, x, begin, end), axis=1, keepdims=1) for begin, end in ends]
-        graph.add("Add", graph.add("Concat", *each, axis=1), np.array(about.start, np.int64), name="action")
-    else:
-        graph.add("Add", graph.add("ArgMax", x, axis=1, keepdims=0), np.array(about.start, np.int64), name="action")
+        return graph.add("Min", graph.add("Max", x, network.low), network.high, name=name)
+    start = np.array(about.start, np.int64)
+    if not about.several:
+        return graph.add("Add", graph.add("ArgMax", x, axis=1, keepdims=0), start.reshape(()), name=name)
+    ends = itertools.pairwise(np.cumsum((0, *about.choices)).tolist())
+    each = [graph.add("ArgMax", _part(graph, x, begin, end), axis=1, keepdims=1) for begin, end in ends]
+    return graph.add("Add", graph.add("Concat", *each, axis=1), start, name=name)
 
 
 def _part(graph: Graph, x: str, begin: int, end: int) -> str:
