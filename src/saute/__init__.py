@@ -127,6 +127,12 @@ for _id, _name in {
     "SafeReacher": "reacher",
     "StaticPointGoal": "point",
     "StaticCarGoal": "car",
+    "HalfCheetahVelocity": "half_cheetah_velocity",
+    "HopperVelocity": "hopper_velocity",
+    "Walker2dVelocity": "walker2d_velocity",
+    "SwimmerVelocity": "swimmer_velocity",
+    "AntVelocity": "ant_velocity",
+    "HumanoidVelocity": "humanoid_velocity",
 }.items():
     register(
         f"saute/{_id}-v0",

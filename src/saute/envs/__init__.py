@@ -31,6 +31,12 @@ TASKS = {
     "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("python", "jax", "mujoco")),
     "point": Registered("saute.envs.point_goal", "PointGoal", ("python", "jax", "mujoco")),
     "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
+    "half_cheetah_velocity": Registered("saute.envs.velocity", "HalfCheetah", ("mujoco",)),
+    "hopper_velocity": Registered("saute.envs.velocity", "Hopper", ("mujoco",)),
+    "walker2d_velocity": Registered("saute.envs.velocity", "Walker2d", ("mujoco",)),
+    "swimmer_velocity": Registered("saute.envs.velocity", "Swimmer", ("mujoco",)),
+    "ant_velocity": Registered("saute.envs.velocity", "Ant", ("mujoco",)),
+    "humanoid_velocity": Registered("saute.envs.velocity", "Humanoid", ("mujoco",)),
 }
 """The tasks by name."""
 

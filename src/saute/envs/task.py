@@ -98,7 +98,8 @@ class TaskEnv:
 
     @property
     def action_space(self) -> spaces.Box:
-        return spaces.Box(-1.0, 1.0, (self.task.action_size,), np.float32)
+        limit = getattr(self.task, "action_limit", 1.0)
+        return spaces.Box(-limit, limit, (self.task.action_size,), np.float32)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Clocked, Float[Array, " obs"]]:
         return self.start_from(self.task.start(key))
