@@ -127,6 +127,7 @@ for _id, _name in {
     "SafeReacher": "reacher",
     "StaticPointGoal": "point",
     "StaticCarGoal": "car",
+    "PointGoal1": "point_goal1",
     "HalfCheetahVelocity": "half_cheetah_velocity",
     "HopperVelocity": "hopper_velocity",
     "Walker2dVelocity": "walker2d_velocity",
