@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import builtins
 import pathlib
+import warnings
 from typing import Any
 
 import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import saute
 from saute.envs import make_task, velocity
 from saute.envs.engine import MujocoEngine
+from saute.runs.build import configured
+from saute.runs.config import Experiment
 
+ID = "saute/HopperVelocity-v0"
 THRESHOLDS = {"HalfCheetah": 3.2096, "Hopper": 0.7402, "Walker2d": 2.3415, "Swimmer": 0.2282, "Ant": 2.6222, "Humanoid": 1.4149}
 PLANAR = {"Ant", "Humanoid"}
 FALLING = {"Hopper", "Walker2d", "Ant", "Humanoid"}
@@ -138,6 +143,29 @@ def test_a_model_without_sensors_is_not_stepped_once_more() -> None:
     np.testing.assert_allclose(after[0], np.concatenate([data.qpos, data.qvel]), rtol=0, atol=1e-12)
     assert engine._outputs[0].shape[1] == 5
     engine.close()
+
+
+@pytest.mark.parametrize("robot", ["HalfCheetah", "Hopper", "Humanoid"])
+def test_gymnasiums_checker_is_clean(robot: str, made: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*infinity")
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version")
+        check_env(made[robot], skip_render_check=True)
+
+
+def test_robots_are_found_by_name_and_by_id() -> None:
+    """An epoch has at least a whole episode in each environment."""
+    small: Any = {"settings.steps_per_epoch": 200, "settings.value_iterations": 1, "settings.policy_iterations": 1}
+    one, other = (configured(Experiment(env, "ppo", seeds=2, envs=1), small) for env in ("hopper-velocity", ID))
+    assert one == other and one.experiment.budget == 25.0 and one.settings.steps_per_epoch == 1000
+
+
+@pytest.mark.slow
+def test_robots_train_by_id() -> None:
+    run = saute.train("ppo", ID, seeds=1, epochs=1, envs=1, settings={"value_iterations": 1, "policy_iterations": 1})
+    assert run.config.experiment.env == "hopper_velocity"
+    assert np.isfinite(run.metrics[0][0]["task_return"]) and run.metrics[0][0]["length"] < 1000
 
 
 def test_budgets_and_names(made: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The five tasks of the paper, by name and as JAX-native environments; each task is defined in its own file."""
+"""The tasks of the paper and of the field's benchmark, by name and as JAX-native environments; each is defined in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from saute.core.names import nearest
 if TYPE_CHECKING:
     import saute.envs.task
 
-__all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "pendulum", "point", "point_goal1", "reacher", "task_named"]
+__all__ = [
+    "TASKS",
+    "Registered",
+    "double_pendulum",
+    "is_native",
+    "make_task",
+    "pendulum",
+    "point",
+    "point_goal1",
+    "reacher",
+    "task_named",
+]
 
 
 class Registered(NamedTuple):
@@ -31,7 +42,7 @@ TASKS = {
     "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("python", "jax", "mujoco")),
     "point": Registered("saute.envs.point_goal", "PointGoal", ("python", "jax", "mujoco")),
     "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
-    "point_goal1": Registered("saute.envs.point_goal1", "PointGoal1", ("jax",)),
+    "point_goal1": Registered("saute.envs.point_goals", "PointGoal1", ("jax",)),
     "half_cheetah_velocity": Registered("saute.envs.velocity", "HalfCheetah", ("mujoco",)),
     "hopper_velocity": Registered("saute.envs.velocity", "Hopper", ("mujoco",)),
     "walker2d_velocity": Registered("saute.envs.velocity", "Walker2d", ("mujoco",)),

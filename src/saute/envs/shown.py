@@ -66,7 +66,7 @@ def task_of(env: Env) -> Task:
     """The task of an environment, sautéed or not."""
     inner = env.env if isinstance(env, SauteEnv) else env
     if not hasattr(inner, "task"):
-        raise ValueError(f"{type(inner).__name__} has no picture; only the five tasks can be rendered")
+        raise ValueError(f"{type(inner).__name__} has no picture; only the tasks of this package can be rendered")
     return inner.task
 
 

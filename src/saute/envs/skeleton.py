@@ -133,4 +133,7 @@ def _turned(xp: Any, axis: Vectors, angle: Any) -> Matrices:
 
 
 def _matrix(quaternion: Float[Array | np.ndarray, " 4"]) -> Matrices:
-    return np.array(rotation(tuple(quaternion.tolist()))) if isinstance(quaternion, np.ndarray) else rotation(quaternion)
+    if not isinstance(quaternion, np.ndarray):
+        return rotation(quaternion)
+    numbers: Any = tuple(quaternion.tolist())
+    return np.array(rotation(numbers))

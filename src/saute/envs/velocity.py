@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -112,7 +112,8 @@ class Velocity:
     def velocity(self, x: State, x_next: State) -> tuple[Scalar, Scalar]:
         """Along x and along y, over the whole step."""
         time = self.substeps * self.timestep
-        return tuple([(after - before) / time for before, after in zip(self.place(x), self.place(x_next), strict=True)])
+        (x0, y0), (x1, y1) = self.place(x), self.place(x_next)
+        return (x1 - x0) / time, (y1 - y0) / time
 
     def place(self, x: State) -> tuple[Scalar, Scalar]:
         """The position whose change is the velocity."""
@@ -230,7 +231,7 @@ class Humanoid(Velocity):
         return joined(x[self.hidden :], inertias, velocities, sensors)
 
     def place(self, x: State) -> tuple[Scalar, Scalar]:
-        centre = _where(x).centre
+        centre: Any = _where(x).centre
         ahead, aside, _ = centre.tolist() if isinstance(centre, np.ndarray) else centre
         return ahead, aside
 
@@ -278,10 +279,10 @@ def _felt(x: State) -> tuple[Vector, Vector]:
     """Inertias and velocities of the humanoid's bones, one after the other."""
     at = _where(x)
     speeds = x[len(Humanoid.rest) :]
-    if isinstance(x, tuple):
-        inertias, velocities = _humanoid().inertias(at), _humanoid().velocities(at, np.array(speeds))
-        return tuple(inertias.ravel().tolist()), tuple(velocities.ravel().tolist())
-    return _humanoid().inertias(at).ravel(), _humanoid().velocities(at, speeds).ravel()
+    plain = isinstance(x, tuple)
+    felt: Any = _humanoid().inertias(at), _humanoid().velocities(at, np.array(speeds) if plain else speeds)
+    numbers: Any = tuple([tuple(part.ravel().tolist()) if plain else part.ravel() for part in felt])
+    return numbers
 
 
 def _with_clipped_speeds(x: State, positions: int) -> Observation:

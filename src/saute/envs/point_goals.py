@@ -86,7 +86,7 @@ class PointGoal1:
         return 12 + 2 * self.lidar_bins
 
     def start(self, source: PRNGKeyArray) -> State:
-        """A layout in which no two objects are nearer than the sum of their keep-outs, and the robot at rest, heading U(0, 2π)."""
+        """A layout, no two objects nearer than the sum of their keep-outs, and the robot at rest, turned by U(0, 2π)."""
         layout_key, heading_key = jax.random.split(source)
 
         def again(draw: tuple[Array, Places, Bool[Array, ""]]) -> tuple[Array, Places, Bool[Array, ""]]:
@@ -137,16 +137,17 @@ class PointGoal1:
 
     def _layout(self, key: PRNGKeyArray) -> tuple[Places, Bool[Array, ""]]:
         """One object after the other, each at the first of its proposals that is clear of those before; whether all are."""
-        keepouts = np.array(self.keepouts)
+        keepouts, count = jnp.array(self.keepouts), len(self.keepouts)
         reach = (self.extent - keepouts)[:, None, None]
-        proposals = reach * jax.random.uniform(key, (len(keepouts), TRIES, 2), minval=-1.0)
-        places, placed = proposals[:1, 0], jnp.ones((), bool)
-        for i in range(1, len(keepouts)):
+        proposals = reach * jax.random.uniform(key, (count, TRIES, 2), minval=-1.0)
+
+        def one_more(i: Int[Array, ""], placed: tuple[Places, Bool[Array, ""]]) -> tuple[Places, Bool[Array, ""]]:
+            places, found = placed
             gaps = _distances(proposals[i][:, None], places)
-            clear = (gaps >= keepouts[i] + keepouts[:i]).all(1)
-            places = jnp.concatenate([places, proposals[i][None, clear.argmax()]])
-            placed = placed & clear.any()
-        return places, placed
+            clear = ((gaps >= keepouts[i] + keepouts) | (jnp.arange(count) >= i)).all(1)
+            return places.at[i].set(proposals[i, clear.argmax()]), found & clear.any()
+
+        return jax.lax.fori_loop(0, count, one_more, (jnp.zeros((count, 2)), jnp.ones((), bool)))
 
     def _next_goal(self, x: State, key: Array, tried: Int[Array, ""]) -> tuple[Place, Bool[Array, ""]]:
         """The first of some proposals that is clear of robot and hazards, and whether it is to be taken."""
