@@ -20,7 +20,7 @@ import pytest
 import saute
 from saute.core import gauge
 from saute.envs import TASKS, make_task, render
-from saute.envs.render import GOAL, HAZARD, INK, PAPER, ROBOT, ROBOT_DARK, draw, picture_of
+from saute.envs.render import FAINT, GOAL, HAZARD, INK, PAPER, ROBOT, ROBOT_DARK, STEEL, draw, picture_of
 
 IDS = {
     "pendulum": "saute/SafePendulum-v0",
@@ -28,6 +28,7 @@ IDS = {
     "reacher": "saute/SafeReacher-v0",
     "point": "saute/StaticPointGoal-v0",
     "car": "saute/StaticCarGoal-v0",
+    "half_cheetah_velocity": "saute/HalfCheetahVelocity-v0",
 }
 
 
@@ -39,13 +40,28 @@ def car(x: float, y: float, turn: float) -> np.ndarray:
     return state
 
 
+def layout(x: float) -> np.ndarray:
+    """PointGoal1 with its Point at (x, 0), its goal at (1, −0.5) and hazards along a diagonal."""
+    along = np.linspace(-1.2, 1.2, 8)
+    return np.array([x, 0.0, 0.7, 0, 0, 0, 1.0, -0.5, *np.stack([along, along], 1).ravel()])
+
+
+def running(name: str, share: float) -> np.ndarray:
+    """A robot at rest in its joints, half a metre from the start, at a share of the speed that costs."""
+    task: Any = make_task(name)
+    state = np.array([*task.rest, *[0.0] * task.speeds])
+    state[0], state[task.positions] = 0.5, share * task.threshold
+    return state
+
+
 STATES: dict[str, list[Any]] = {
     "pendulum": [(0.3, 0.0), (-2.0, 1.0)],
     "double_pendulum": [np.zeros(6), (0.4, 0.3, -0.2, 0, 0, 0)],
     "reacher": [(0.1, 0.2, 1, 1, 0, 0, 0, 0), (2.0, -1.0, 1, 1, 0, 0, 0, 0)],
     "point": [(-1.0, 0.2, 0.3, 0, 0, 0), (0.4, 0.4, 3.0, 0, 0, 0)],
     "car": [car(-1.0, 0.2, 0.3), car(0.4, 0.4, 3.0)],
-}
+    "point_goal1": [layout(0.0), layout(0.5)],
+} | {name: [running(name, 0.3), running(name, 1.3)] for name in TASKS if name.endswith("_velocity")}
 
 
 def colour_at(frame: np.ndarray, task: Any, x: float, y: float) -> np.ndarray:
@@ -339,7 +355,30 @@ def test_frames_without_room_or_colours_stay_as_they_are(frame: np.ndarray, z: A
     np.testing.assert_array_equal(gauge.paint(frame, z), frame)
 
 
-@pytest.mark.parametrize("name", TASKS)
+def test_a_robot_that_is_too_fast_is_shown_in_red_and_its_marks_go_past() -> None:
+    task: Any = make_task("half_cheetah_velocity")
+    slow, fast, farther = running("half_cheetah_velocity", 0.5), running("half_cheetah_velocity", 1.5), None
+    farther = fast.copy()
+    farther[0] += 0.25
+    frames = [draw(task, x) for x in (slow, fast, farther)]
+    view = picture_of(task).view
+    top = view.y + 0.9 * view.half
+    for place, colours in ((-0.75, (GOAL, GOAL)), (-0.25, (FAINT, GOAL)), (0.25, (FAINT, HAZARD)), (0.75, (FAINT, FAINT))):
+        for frame, colour in zip(frames, colours, strict=False):
+            assert close(colour_at(frame, task, 0.8 * view.half * place, top), colour)
+    assert close(colour_at(frames[1], task, 0.5, -0.1), STEEL) and not close(colour_at(frames[2], task, 0.5, -0.1), STEEL)
+    assert close(colour_at(frames[2], task, 0.25, -0.1), STEEL)
+
+
+def test_goals_and_hazards_are_where_the_state_has_them() -> None:
+    task = make_task("point_goal1")
+    frame = draw(task, layout(0.0))
+    assert red(colour_at(frame, task, 1.2, 1.2)) > 0.3 and red(colour_at(frame, task, -1.2, 1.2)) == 0.0
+    green = colour_at(frame, task, 1.0, -0.5)
+    assert green[1] > green[0] + 20 and close(colour_at(frame, task, 0.0, 0.0), ROBOT)
+
+
+@pytest.mark.parametrize("name", IDS)
 def test_every_task_renders_through_gymnasium(name: str) -> None:
     # The pictures do not depend on the engine, and MuJoCo's has less to compile.
     env: Any = gym.make(IDS[name], render_mode="rgb_array", engine=TASKS[name][2][-1])
@@ -359,7 +398,7 @@ def test_every_task_renders_through_gymnasium(name: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", IDS)
 def test_every_task_renders_as_a_vector(name: str) -> None:
     bare: Any = gym.make_vec(IDS[name], num_envs=2, render_mode="rgb_array", engine=TASKS[name][2][-1])
     envs = saute.SauteVectorWrapper(bare, budget=4.0)

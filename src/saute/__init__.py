@@ -127,6 +127,13 @@ for _id, _name in {
     "SafeReacher": "reacher",
     "StaticPointGoal": "point",
     "StaticCarGoal": "car",
+    "PointGoal1": "point_goal1",
+    "HalfCheetahVelocity": "half_cheetah_velocity",
+    "HopperVelocity": "hopper_velocity",
+    "Walker2dVelocity": "walker2d_velocity",
+    "SwimmerVelocity": "swimmer_velocity",
+    "AntVelocity": "ant_velocity",
+    "HumanoidVelocity": "humanoid_velocity",
 }.items():
     register(
         f"saute/{_id}-v0",

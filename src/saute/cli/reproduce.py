@@ -15,8 +15,9 @@ from saute.core.errors import UserError
 from saute.core.files import write_atomically
 from saute.core.names import nearest
 from saute.core.tables import as_json, columns, room
+from saute.paper.benchmark import compared
 from saute.paper.durations import duration, expected_seconds
-from saute.paper.figures import ARTIFACTS, SAFER
+from saute.paper.figures import ARTIFACTS, BENCHMARK, SAFER
 from saute.paper.page import EPISODES, page, read, table, verdicts
 from saute.paper.reproduce import THEORY, Scale, complete, make, make_theory, needed, seconds_of, train_missing
 from saute.paper.safer import safer
@@ -102,7 +103,7 @@ def _chosen(options: Reproduce) -> list[str]:
         # Theorem 2 takes minutes to solve, so "all" without training leaves it out.
         return [*ARTIFACTS, THEORY] if options.train else [*ARTIFACTS]
     try:
-        return [nearest(name, [*ARTIFACTS, *SAFER, THEORY, SHIPPED], "artifact") for name in options.names]
+        return [nearest(name, [*ARTIFACTS, *SAFER, *BENCHMARK, THEORY, SHIPPED], "artifact") for name in options.names]
     except ValueError as problem:
         raise UserError(f"{problem}; saute reproduce lists them") from problem
 
@@ -119,6 +120,8 @@ def _made(name: str, options: Reproduce) -> str:
         return f"{name}: nothing is trained yet"
     if name in SAFER:
         return safer(name, options.scale, options.runs, options.out)
+    if name in BENCHMARK:
+        return compared(name, options.scale, options.out)
     known = {other: read(options.out, options.scale, other) for other in ARTIFACTS}
     found = verdicts(name, known, options.scale)
     judged = (f"{one.verdict.word}: {one.sentence} ({one.verdict.reason})" for one in found)
@@ -136,7 +139,7 @@ def _write_page(options: Reproduce) -> None:
 def _entries(scale: Scale, runs: pathlib.Path, out: pathlib.Path) -> list[dict[str, Any]]:
     """Name, number of runs, seconds of training (None if nobody knows), state and content of every figure and table."""
     found = []
-    for name, artifact in (ARTIFACTS | SAFER).items():
+    for name, artifact in (ARTIFACTS | SAFER | BENCHMARK).items():
         own = needed([name], scale, runs)
         times = [expected_seconds(need.config) if (took := seconds_of(run)) is None else took for run, need in own.items()]
         known = [time for time in times if time is not None]

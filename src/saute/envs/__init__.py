@@ -1,4 +1,4 @@
-"""The five tasks of the paper, by name and as JAX-native environments; each task is defined in its own file."""
+"""The tasks of the paper and of the field's benchmark, by name and as JAX-native environments; each is defined in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from saute.core.names import nearest
 if TYPE_CHECKING:
     import saute.envs.task
 
-__all__ = ["TASKS", "Registered", "double_pendulum", "is_native", "make_task", "pendulum", "point", "reacher", "task_named"]
+__all__ = [
+    "TASKS",
+    "Registered",
+    "double_pendulum",
+    "is_native",
+    "make_task",
+    "pendulum",
+    "point",
+    "point_goal1",
+    "reacher",
+    "task_named",
+]
 
 
 class Registered(NamedTuple):
@@ -31,6 +42,13 @@ TASKS = {
     "reacher": Registered("saute.envs.safe_reacher", "Reacher", ("python", "jax", "mujoco")),
     "point": Registered("saute.envs.point_goal", "PointGoal", ("python", "jax", "mujoco")),
     "car": Registered("saute.envs.car_goal", "CarGoal", ("mujoco",)),
+    "point_goal1": Registered("saute.envs.point_goals", "PointGoal1", ("jax",)),
+    "half_cheetah_velocity": Registered("saute.envs.velocity", "HalfCheetah", ("mujoco",)),
+    "hopper_velocity": Registered("saute.envs.velocity", "Hopper", ("mujoco",)),
+    "walker2d_velocity": Registered("saute.envs.velocity", "Walker2d", ("mujoco",)),
+    "swimmer_velocity": Registered("saute.envs.velocity", "Swimmer", ("mujoco",)),
+    "ant_velocity": Registered("saute.envs.velocity", "Ant", ("mujoco",)),
+    "humanoid_velocity": Registered("saute.envs.velocity", "Humanoid", ("mujoco",)),
 }
 """The tasks by name."""
 
@@ -69,6 +87,11 @@ def reacher(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEn
 def point(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
     """Static goal for the Point, JAX-native; parameters are the fields of `PointGoal`."""
     return _native("point", mode, parameters)
+
+
+def point_goal1(mode: str = "train", **parameters: object) -> saute.envs.task.TaskEnv:
+    """PointGoal1 without its vase, JAX-native; parameters are the fields of `PointGoal1`."""
+    return _native("point_goal1", mode, parameters)
 
 
 def make_task(name: str, mode: str = "train", **parameters: object) -> saute.envs.task.Task:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from saute.core.extras import needed
 from saute.core.machine import cores
 from saute.envs.task import Modelled
 
@@ -25,7 +26,11 @@ class MujocoEngine:
     """
 
     def __init__(self, task: Modelled, threads: int | None = None) -> None:
-        from mujoco import mj_stateSize, mjtState
+        try:
+            from mujoco import mj_stateSize, mjtState
+        except ModuleNotFoundError as missing:
+            problem = needed(f"the physics of {type(task).__name__}", missing)
+            raise ModuleNotFoundError(problem or str(missing), name=missing.name) from missing
 
         self.task = task
         self.threads = threads
@@ -34,20 +39,22 @@ class MujocoEngine:
         if mj_stateSize(self.model, mjtState.mjSTATE_FULLPHYSICS.value) != self._size:
             raise ValueError(f"the model of {task} has more state than qpos and qvel: remove activations and plugins")
         self._pool: Any = None
-        self._outputs = self._allocate(0, task.substeps + 1)
+        # MuJoCo senses before it moves: the sensors of one more substep are those of the state that we return.
+        self._steps = task.substeps + (self.model.nsensordata > 0)
+        self._outputs = self._allocate(0, self._steps)
 
     def advance(self, x: States, action: Actions) -> tuple[States, Sensed]:
         """The states after the task's substeps, and what the sensors read there while the action is still held."""
         last = self.task.substeps
         if len(self._outputs[0]) != len(x):
-            self._outputs = self._allocate(len(x), last + 1)
-        # MuJoCo senses before it moves: the sensors of one more substep are those of the state that we return.
+            self._outputs = self._allocate(len(x), self._steps)
         states, sensors = self._roll(x, action, *self._outputs)
-        return states[:, last - 1, 1:].copy(), sensors[:, last].copy()
+        return states[:, last - 1, 1:].copy(), sensors[:, -1].copy()
 
     def sense(self, x: States, action: Actions) -> Sensed:
         """What the sensors read in the states x while the action is held."""
-        return self._roll(x, action, *self._allocate(len(x), 1))[1][:, 0]
+        outputs = self._allocate(len(x), 1)
+        return (self._roll(x, action, *outputs) if self.model.nsensordata else outputs)[1][:, 0]
 
     def close(self) -> None:
         """End the threads; the next use of the engine starts new ones."""

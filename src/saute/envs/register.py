@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
 from saute.core.names import nearest
 from saute.envs import TASKS, make_task
+
+if TYPE_CHECKING:
+    from saute.envs.batch import JaxBatch, TaskBatch
+    from saute.envs.task import Task
 
 __all__ = ["single", "vector"]
 
@@ -23,10 +27,9 @@ def single(name: str, mode: str = "train", engine: str | None = None, render_mod
     nearest(render_mode, (None, *PlainEnv.metadata["render_modes"]), "render_mode")
     if engine != "jax":
         return PlainEnv((Formulas if engine == "python" else Simulation)(TaskEnv(task)), render_mode)
-    from saute.envs.batch import CompiledPhysics, TaskBatch
     from saute.envs.to_gym import GymEnv
 
-    return GymEnv(TaskBatch(CompiledPhysics(TaskEnv(task))), render_mode)
+    return GymEnv(_batch(task, engine), render_mode)
 
 
 def vector(
@@ -47,9 +50,17 @@ def vector(
     engines = [known for known in TASKS[name].engines if known != "python"]
     engine = nearest(engines[0] if engine is None else engine, engines, f"engine of many {name} environments")
     task = make_task(name, mode, **parameters)
-    from saute.envs.batch import CompiledPhysics, MujocoPhysics, TaskBatch
-    from saute.envs.task import TaskEnv
     from saute.envs.to_gym import GymVectorEnv
 
-    physics = (CompiledPhysics if engine == "jax" else MujocoPhysics)(TaskEnv(task))
-    return GymVectorEnv(TaskBatch(physics), num_envs, autoreset_mode, render_mode)
+    return GymVectorEnv(_batch(task, engine), num_envs, autoreset_mode, render_mode)
+
+
+def _batch(task: Task, engine: str) -> JaxBatch | TaskBatch:
+    """What steps many; a task that draws random numbers in its steps draws those of its starts from JAX's keys too."""
+    from saute.envs.batch import CompiledPhysics, JaxBatch, MujocoPhysics, TaskBatch
+    from saute.envs.task import Renewing, TaskEnv
+
+    env = TaskEnv(task)
+    if isinstance(task, Renewing):
+        return JaxBatch(env)
+    return TaskBatch((CompiledPhysics if engine == "jax" else MujocoPhysics)(env))

@@ -1,4 +1,4 @@
-"""Pictures of the five tasks, drawn with Pillow (hazard red, goal green, robot blue), and a window to show them."""
+"""Pictures of the tasks, drawn with Pillow (hazard red, goal green, robot blue), and a window to show them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from saute.envs.car_goal import CarGoal
     from saute.envs.point_goal import PointGoal
+    from saute.envs.point_goals import PointGoal1
     from saute.envs.safe_double_pendulum import DoublePendulum
     from saute.envs.safe_pendulum import Pendulum
     from saute.envs.safe_reacher import Reacher
+    from saute.envs.velocity import Velocity
 
 
 __all__ = ["Window", "draw", "picture_of"]
@@ -58,6 +60,8 @@ class View(NamedTuple):
 
 SWING, RAIL_VIEW, TABLE, ARENA = View(0.0, 0.0, 1.4), View(0.0, 0.5, 1.75), View(0.0, 0.0, 0.28), View(0.0, 0.0, 1.75)
 """The views of the pendulum, the double pendulum, the reacher, and the arena of Point and Car."""
+BESIDE, ABOVE, POOL = View(0.0, 1.0, 1.25), View(0.0, 0.0, 1.75), View(0.0, 0.0, 2.25)
+"""The views of robots that run, from the side, of the Ant and of the Swimmer, from above; they follow the robot."""
 
 
 class Disc(NamedTuple):
@@ -205,9 +209,11 @@ def _pictures() -> dict[type, Picture]:
     """The picture of each class of task; the classes are imported when the first picture is drawn, since they need JAX."""
     from saute.envs.car_goal import CarGoal
     from saute.envs.point_goal import PointGoal
+    from saute.envs.point_goals import PointGoal1
     from saute.envs.safe_double_pendulum import DoublePendulum
     from saute.envs.safe_pendulum import Pendulum
     from saute.envs.safe_reacher import Reacher
+    from saute.envs.velocity import Ant, Swimmer, Velocity
 
     return {
         Pendulum: Picture(SWING, _pendulum_scene, _pendulum),
@@ -215,6 +221,10 @@ def _pictures() -> dict[type, Picture]:
         Reacher: Picture(TABLE, _reacher_scene, _reacher),
         PointGoal: Picture(ARENA, _goal_scene, _point),
         CarGoal: Picture(ARENA, _goal_scene, _car),
+        PointGoal1: Picture(ARENA, _goals_scene, _point_goals),
+        Velocity: Picture(BESIDE, _track, functools.partial(_robot, BESIDE)),
+        Ant: Picture(ABOVE, _track, functools.partial(_robot, ABOVE)),
+        Swimmer: Picture(POOL, _track, functools.partial(_robot, POOL)),
     }
 
 
@@ -399,7 +409,7 @@ def _goal_scene(task: PointGoal | CarGoal) -> list[Shape]:
     ]
 
 
-def _point(task: PointGoal, x: float, y: float, heading: float, *speeds: float) -> list[Shape]:
+def _point(task: PointGoal | PointGoal1, x: float, y: float, heading: float, *speeds: float) -> list[Shape]:
     from saute.envs.point_goal import NOSE, NOSE_AT, RADIUS
 
     body = _pose((x, y), heading)
@@ -429,6 +439,86 @@ def _car(task: CarGoal, x: float, y: float, _: float, *rest: float) -> list[Shap
         Disc(body(0.1, 0.0), 0.05, INK),
         Disc(body(0.1, 0.0), 0.03, ROBOT_LIGHT),
     ]
+
+
+def _goals_scene(task: PointGoal1) -> list[Shape]:
+    e = task.extent
+    return [Stroke([(-e, -e), (e, -e), (e, e), (-e, e), (-e, -e)], 0.012, FAINT)]
+
+
+def _point_goals(task: PointGoal1, *x: float) -> list[Shape]:
+    """Hazards, the goal of now, and the Point."""
+    hazards = list(zip(x[8::2], x[9::2], strict=True))
+    circles = [(place, task.hazard_radius, HAZARD) for place in hazards] + [((x[6], x[7]), task.goal_radius, GOAL)]
+    discs = [Disc(place, radius, (*colour, 110)) for place, radius, colour in circles]
+    rings = [Disc(place, radius, (*colour, 190), line=0.018) for place, radius, colour in circles]
+    return [*discs, *rings, *_point(task, *x[:6])]
+
+
+def _track(task: Velocity) -> list[Shape]:
+    """Nothing stands still where the camera follows."""
+    return []
+
+
+def _robot(view: View, task: Velocity, *x: float) -> list[Shape]:
+    """The robot's geoms from the side, or from above, in a frame that follows it; marks on the ground, 1 m apart; its speed."""
+    import mujoco
+
+    model, data = _simulated(task)
+    data.qpos[:] = x[: model.nq]
+    mujoco.mj_kinematics(model, data)
+    up = 2 if view is BESIDE else 1
+    centre = (float(data.xpos[1, 0]), 0.0 if view is BESIDE else float(data.xpos[1, 1]))
+    speed = math.hypot(*x[model.nq : model.nq + 2]) if task.planar else x[model.nq]
+    return [*_ground(view, *centre), *_limbs(model, data, centre, up), *_speed(view, speed / task.threshold)]
+
+
+@functools.cache
+def _simulated(task: Velocity) -> tuple[Any, Any]:
+    import mujoco
+
+    model = task.model()
+    return model, mujoco.MjData(model)
+
+
+def _limbs(model: Any, data: Any, centre: Place, up: int) -> list[Shape]:
+    """Capsules as strokes and spheres as discs, those that are farther from the eye first and darker."""
+    shapes: list[tuple[float, Shape]] = []
+    for geom in range(model.ngeom):
+        if not model.geom_bodyid[geom]:
+            continue  # the floor
+        place, (radius, half, _) = data.geom_xpos[geom], model.geom_size[geom]
+        along = data.geom_xmat[geom].reshape(3, 3)[:, 2] * half
+        depth = place[2] if up == 1 else -place[1]
+        colour = ROBOT if depth >= 0 or up == 1 else ROBOT_DARK
+        ends = [(float(end[0] - centre[0]), float(end[up] - centre[1])) for end in (place - along, place + along)]
+        capsule = model.geom_type[geom] == 3
+        shapes.append((depth, Stroke(ends, 2 * float(radius), colour) if capsule else Disc(ends[0], float(radius), colour)))
+    return [shape for _, shape in sorted(shapes, key=lambda pair: pair[0])]
+
+
+def _ground(view: View, x: float, y: float) -> list[Shape]:
+    """The floor with posts from the side, a grid from above; both move past as the robot goes."""
+    left, right = view.x - view.half, view.x + view.half
+    marks = [mark - x for mark in range(math.ceil(x + left), math.floor(x + right) + 1)]
+    if view is BESIDE:
+        floor = Area([(left, view.y - view.half), (right, view.y - view.half), (right, 0.0), (left, 0.0)], GROUND)
+        return [floor, *(Stroke([(mark, -0.16), (mark, -0.04)], 0.02, STEEL) for mark in marks)]
+    rows = [mark - y for mark in range(math.ceil(y - view.half), math.floor(y + view.half) + 1)]
+    lines = [[(mark, -view.half), (mark, view.half)] for mark in marks] + [[(left, row), (right, row)] for row in rows]
+    return [Stroke(line, 0.012, FAINT) for line in lines]
+
+
+def _speed(view: View, share: float) -> list[Shape]:
+    """A bar at the top, half of whose width is the threshold: what is beyond is red."""
+    top, half = view.y + 0.9 * view.half, 0.8 * view.half
+    thick, reach = 0.05 * view.half, min(max(share, 0.0), 2.0)
+    shown = [Stroke([(-half, top), (half, top)], thick, FAINT)]
+    if reach > 0:
+        shown.append(Stroke([(-half, top), (half * (min(reach, 1.0) - 1), top)], thick, GOAL))
+    if reach > 1:
+        shown.append(Stroke([(0.0, top), (half * (reach - 1), top)], thick, HAZARD))
+    return [*shown, Stroke([(0.0, top - thick), (0.0, top + thick)], 0.2 * thick, INK)]
 
 
 def _signpost(x: float, y: float) -> list[Shape]:

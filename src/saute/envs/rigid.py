@@ -122,4 +122,9 @@ def gymnasium_spec(asset: str) -> Any:
     """The editable `mujoco.MjSpec` of a model that comes with Gymnasium."""
     import mujoco
 
-    return mujoco.MjSpec.from_file(str(Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / asset))
+    file = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / asset
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"Gymnasium {gymnasium.__version__} has no robot {asset}; install one that does: pip install 'gymnasium>=1.1'"
+        )
+    return mujoco.MjSpec.from_file(str(file))

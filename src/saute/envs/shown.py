@@ -28,7 +28,7 @@ class Shown(gym.Env):
         """How the environment was sautéed, or None if it was not."""
         self.render_mode = render_mode
         self.observation_space, self.action_space = host_spaces(env)
-        self.metadata = {**Shown.metadata, "saute": self.options is not None}
+        self.metadata = {**Shown.metadata, "saute": self.options is not None, "budget": getattr(env, "budget", None)}
         self._window: Any = None
         self.overlay: Any = None
         """A function frame → frame, which a wrapper may set to draw something over the picture in the window."""
@@ -66,7 +66,7 @@ def task_of(env: Env) -> Task:
     """The task of an environment, sautéed or not."""
     inner = env.env if isinstance(env, SauteEnv) else env
     if not hasattr(inner, "task"):
-        raise ValueError(f"{type(inner).__name__} has no picture; only the five tasks can be rendered")
+        raise ValueError(f"{type(inner).__name__} has no picture; only the tasks of this package can be rendered")
     return inner.task
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from saute.core.protocol import Step
 from saute.envs.formula import Scalar, Source, Truth, where
 
-__all__ = ["Clocked", "Modelled", "Task", "TaskEnv", "outcome"]
+__all__ = ["Clocked", "Modelled", "Renewing", "Task", "TaskEnv", "outcome"]
 
 State = Float[Array, " state"]
 Action = Float[Array, " action"]
@@ -52,6 +52,13 @@ class Modelled(Task, Protocol):
     @property
     def substeps(self) -> int:
         """MuJoCo steps per action."""
+
+
+@runtime_checkable
+class Renewing(Task, Protocol):
+    """A task that draws random numbers in its steps, as for a goal that moves on; only compiled, since those are JAX's."""
+
+    def renew(self, x_next: State, key: PRNGKeyArray) -> State: ...
 
 
 class Clocked(NamedTuple):
@@ -98,7 +105,8 @@ class TaskEnv:
 
     @property
     def action_space(self) -> spaces.Box:
-        return spaces.Box(-1.0, 1.0, (self.task.action_size,), np.float32)
+        limit = getattr(self.task, "action_limit", 1.0)
+        return spaces.Box(-limit, limit, (self.task.action_size,), np.float32)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Clocked, Float[Array, " obs"]]:
         return self.start_from(self.task.start(key))
@@ -110,4 +118,6 @@ class TaskEnv:
 
     def step(self, state: Clocked, action: Action, key: PRNGKeyArray | None = None) -> Step:
         x_next = self.task.advance(state.physical, action)
+        if isinstance(self.task, Renewing) and key is not None:
+            x_next = self.task.renew(x_next, key)
         return outcome(self.task, state.physical, action, x_next, self.task.sense(x_next, action), state.time + 1)

@@ -89,7 +89,12 @@ class GymVectorEnv(gym.vector.VectorEnv):
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**Shown.metadata, "autoreset_mode": self.autoreset_mode, "saute": self.options is not None}
+        self.metadata = {
+            **Shown.metadata,
+            "autoreset_mode": self.autoreset_mode,
+            "saute": self.options is not None,
+            "budget": getattr(self.env, "budget", None),
+        }
         self.single_observation_space, self.single_action_space = host_spaces(self.env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

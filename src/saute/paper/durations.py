@@ -11,7 +11,13 @@ __all__ = ["duration", "expected_seconds"]
 
 START = 10.0
 """Seconds to compile everything."""
-SAMPLING = {"pendulum": 0.1, "double_pendulum": 0.4, "reacher": 0.2, "point": 2.0, "car": 213.0}
+SAMPLING = {"pendulum": 0.1, "double_pendulum": 0.4, "reacher": 0.2, "point": 2.0, "car": 213.0, "point_goal1": 1.5}
+SAMPLING |= {
+    f"{robot}_velocity": seconds
+    for robot, seconds in {
+        "half_cheetah": 40.0, "hopper": 50.0, "walker2d": 65.0, "swimmer": 40.0, "ant": 110.0, "humanoid": 130.0,
+    }.items()
+}  # fmt: skip
 """Seconds per million steps, by task."""
 POLICY, VALUES = 2.6, 0.45
 """Seconds per million steps for the update of the policy, and for each pass of a value function over the steps."""

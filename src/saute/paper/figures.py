@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from saute.paper.published import PUBLISHED as BY_OTHERS
 from saute.runs.config import Experiment
 from saute.runs.presets import Changes
 
-__all__ = ["ARTIFACTS", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of"]
+__all__ = ["ARTIFACTS", "BENCHMARK", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of"]
 
 
 class Row(NamedTuple):
@@ -238,6 +239,41 @@ SAFER: dict[str, Artifact] = {
 """Beyond the paper: how often training itself violates. The first row is what the others are compared with."""
 
 
+ROBOTS = {
+    "HalfCheetah": "half_cheetah_velocity",
+    "Hopper": "hopper_velocity",
+    "Walker2d": "walker2d_velocity",
+    "Swimmer": "swimmer_velocity",
+    "Ant": "ant_velocity",
+    "Humanoid": "humanoid_velocity",
+}
+
+
+def _benchmark(task: str, env: str) -> tuple[Row, ...]:
+    """Every kind of method on a task, beside the published column of the same kind."""
+    methods = (
+        ("vanilla PPO", "ppo", "vanilla", "PPO"),
+        ("Sauté PPO", "ppo", "saute", "PPO-Sauté"),
+        ("PPO-L", "ppo", "lagrangian", "PPO-Lag"),
+        ("PPO with PID", "ppo", "pid", "PID"),
+        ("CPO", "cpo", "vanilla", "CPO"),
+    )
+    published = BY_OTHERS[task]
+    return tuple(
+        Row(f"{task}, {label}", Experiment(env, algo, method, budget=25.0), 25.0, f"{column}: {published[column]}")
+        for label, algo, method, column in methods
+    )
+
+
+BENCHMARK: dict[str, Artifact] = {
+    "velocity": Artifact(
+        "Velocity: Gymnasium's robots below a speed", "", tuple(row for task in ROBOTS.items() for row in _benchmark(*task))
+    ),
+    "navigation": Artifact("Navigation: PointGoal1 without its vase", "", _benchmark("PointGoal1", "point_goal1")),
+}
+"""Beyond the paper: the tasks that the field compares on."""
+
+
 def artifact_of(name: str) -> Artifact:
     """The paper's, or one of those beyond it."""
-    return ARTIFACTS[name] if name in ARTIFACTS else SAFER[name]
+    return (ARTIFACTS | SAFER | BENCHMARK)[name]
