@@ -68,6 +68,14 @@ def test_a_pushed_folder_acts_as_its_run_and_has_its_certificate(capsys: pytest.
     same(RUN, "again")
 
 
+def test_the_card_of_several_constraints_has_a_bound_for_each() -> None:
+    costs = np.tile([10.0, 1.0], (300, 1))
+    content = json.loads(saute.certify(costs, budget=[20.0, 4.0]).json(evaluation_seed=0))
+    page = card("a", "a", {"budget": [20.0, 4.0]}, content | {"provenance": {"date": "x", "saute": "y"}}, "0", False)
+    assert "| seed 0 | 300 | 0 | 0.994 % | 0.5 | 0.5 |" in page and "largest share of a budget, mean" in page
+    assert page.count("- Constraint ") == 2 and "at 97.5 % confidence" in page and "keeper.begin([20.0, 4.0])" in page
+
+
 def test_a_certificate_of_other_policies_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     certified("0" * 64)
     assert main(["push", RUN, "shared"]) == 0
