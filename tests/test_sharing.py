@@ -153,6 +153,12 @@ def test_a_run_goes_to_the_hub_and_comes_back_as_data_only(
         saute.load_policy("hf://somebody/else")
 
 
+@pytest.mark.parametrize("command", ["certify", "evaluate", "export", "watch", "plot box", "resume", "shield"])
+def test_no_command_ends_with_a_traceback_for_an_address_that_is_none(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "hf://nobody"]) == 2
+    assert "is no address on the hub; write hf://OWNER/NAME" in capsys.readouterr().err
+
+
 def test_the_hubs_own_folders_are_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layout of its cache: names of commits in refs, and files that are links to blobs."""
     hub = pytest.importorskip("huggingface_hub")
