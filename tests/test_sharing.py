@@ -68,6 +68,14 @@ def test_a_pushed_folder_acts_as_its_run_and_has_its_certificate(capsys: pytest.
     same(RUN, "again")
 
 
+def test_the_card_of_several_constraints_has_a_bound_for_each() -> None:
+    costs = np.tile([10.0, 1.0], (300, 1))
+    content = json.loads(saute.certify(costs, budget=[20.0, 4.0]).json(evaluation_seed=0))
+    page = card("a", "a", {"budget": [20.0, 4.0]}, content | {"provenance": {"date": "x", "saute": "y"}}, "0", False)
+    assert "| seed 0 | 300 | 0 | 0.994 % | 0.5 | 0.5 |" in page and "largest share of a budget, mean" in page
+    assert page.count("- Constraint ") == 2 and "at 97.5 % confidence" in page and "keeper.begin([20.0, 4.0])" in page
+
+
 def test_a_certificate_of_other_policies_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     certified("0" * 64)
     assert main(["push", RUN, "shared"]) == 0
@@ -143,6 +151,12 @@ def test_a_run_goes_to_the_hub_and_comes_back_as_data_only(
     assert place_of("hf://somebody/pendulum@v1") == pathlib.Path("runs/hub/somebody/pendulum")
     with pytest.raises(CheckpointError, match="hf://somebody/else cannot be fetched"):
         saute.load_policy("hf://somebody/else")
+
+
+@pytest.mark.parametrize("command", ["certify", "evaluate", "export", "watch", "plot box", "resume", "shield"])
+def test_no_command_ends_with_a_traceback_for_an_address_that_is_none(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "hf://nobody"]) == 2
+    assert "is no address on the hub; write hf://OWNER/NAME" in capsys.readouterr().err
 
 
 def test_the_hubs_own_folders_are_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,6 +17,7 @@ from check_site import check, repository
 from run_blocks import blocks, found, runs
 
 import saute
+from saute.cli.main import COMMANDS, main
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HOME = repository()
@@ -55,6 +58,27 @@ def test_every_block_of_python_compiles_or_says_why_it_is_not_run() -> None:
     assert sum(block.why is None for _, block in every) > 30
     for page, block in every:
         compile(block.code, f"{page.name}:{block.line}", "exec")
+
+
+@pytest.mark.slow
+def test_every_command_of_the_pages_is_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options are read, and nothing is done."""
+    for command in COMMANDS.values():
+        monkeypatch.setattr(importlib.import_module(command.module), command.function, lambda options: None)
+    monkeypatch.chdir(tmp_path)
+    swept = pathlib.Path("runs/sweep-pendulum-saute-ppo/best.toml")  # a result that one of them goes on with
+    swept.parent.mkdir(parents=True)
+    swept.write_text('preset = "fast"')
+    told = {line for page in [ROOT / "README.md", *PAGES] for line in _commands(page.read_text())}
+    assert len(told) > 40
+    refused = [line for line in sorted(told) if main(shlex.split(line, comments=True)[1:])]
+    assert refused == []
+
+
+def _commands(page: str) -> list[str]:
+    """Lines for the command line, but for those with parts that a reader has to fill in."""
+    shell = "".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+    return [line for line in shell.splitlines() if line.startswith("saute ") and not set("…$") & set(line)]
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -16,7 +16,7 @@ from saute.core.errors import UserError
 from saute.core.modules import module_named
 from saute.core.single import SauteWrapper
 from saute.envs.flatten import flat
-from saute.runs.pretrained import PREFIX
+from saute.runs.pretrained import is_named
 
 __all__ = ["Act", "policy_of"]
 
@@ -38,7 +38,7 @@ class Shown:
 def policy_of(name: str, shielded: bool = False) -> Callable[[gym.Env], Act]:
     """A function that makes the policy of this name for an environment, under the shield of its run if that is asked for."""
     run, _, seed = name.partition("@")
-    trained = run.startswith(PREFIX) or pathlib.Path(run).exists()
+    trained = is_named(run) or pathlib.Path(run).exists()
     if shielded and not trained:
         raise UserError(f"--shield is for policies of run folders, and {name!r} is none; make a shield with saute shield RUN")
     if name == "random":

@@ -23,7 +23,7 @@ from saute.core.cost import CostSource
 from saute.core.errors import UserError
 from saute.core.single import SauteWrapper
 from saute.core.tables import columns, room
-from saute.runs.pretrained import PREFIX
+from saute.runs.pretrained import PREFIX, is_named
 
 __all__ = ["Episode", "Watch", "filmed", "watch"]
 
@@ -110,7 +110,7 @@ def _filmed(
 def _of_run(options: Watch) -> tuple[Watch, CostSource]:
     """The options with what a run knows, if one is named: its environment, budget, unsafe reward and policy; and its cost."""
     folder = options.env.partition("@")[0]
-    if not (folder.startswith(PREFIX) or pathlib.Path(folder, "config.json").is_file()):
+    if not (is_named(folder) or pathlib.Path(folder, "config.json").is_file()):
         return options, "cost"
     from saute.runs.folder import read_config
     from saute.runs.source import named, refuse_modules

@@ -79,26 +79,36 @@ def _what(config: Entries) -> str:
 def _proof(certificate: Entries, pictured: bool) -> list[str]:
     """The statement, every seed in a row, and the conditions."""
     try:
-        samples = [*certificate["seeds"], certificate["pooled"]]
-        rows = [["", "episodes", "violated", "P(violation) ≤", "mean cost", "worst"]]
-        rows += [
-            [
-                *(escaped(str(one["name"])), str(int(one["episodes"])), str(int(one["violations"]))),
-                *(f"{100 * one['bound']:.3g} %", f"{one['mean']:.4g}", f"{one['worst']:.4g}"),
-            ]
-            for one in samples
-        ]
-        origin, notes = certificate["provenance"], [f"- {escaped(str(note))}" for note in certificate["notes"]]
+        each, origin = certificate.get("each", []), certificate["provenance"]
+        cost = "largest share of a budget, mean" if each else "mean cost"
+        rows = [["", "episodes", "violated", "P(violation) ≤", cost, "worst"]]
+        rows += [_row(one) for one in (*certificate["seeds"], certificate["pooled"])]
         date, version = escaped(str(origin["date"])), escaped(str(origin["saute"]))
         tested = (
             f"At {100 * certificate['confidence']:g} % confidence. Deterministic policies, on starts from seed "
             f"{int(certificate['evaluation_seed'])} that training never saw; tested on {date} with saute {version}."
         )
+        notes = [_alone(i, one) for i, one in enumerate(each)] + [escaped(str(note)) for note in certificate["notes"]]
+        says = f"**{escaped(str(certificate['statement']))}.**"
     except (KeyError, TypeError, ValueError) as problem:
         raise UserError(f"the certificate cannot be read ({problem!r}); renew it with saute certify") from None
     picture = ["![Returns and costs of every seed](certificate-box.png)"] if pictured else []
-    says = f"**{escaped(str(certificate['statement']))}.**"
-    return [says, markdown(rows), tested, *picture, "\n".join(notes)]
+    return [says, markdown(rows), tested, *picture, "\n".join(f"- {note}" for note in notes)]
+
+
+def _row(one: Entries) -> list[str]:
+    """The episodes of one seed, or of all."""
+    counts = str(int(one["episodes"])), str(int(one["violations"]))
+    return [escaped(str(one["name"])), *counts, f"{100 * one['bound']:.3g} %", f"{one['mean']:.4g}", f"{one['worst']:.4g}"]
+
+
+def _alone(number: int, one: Entries) -> str:
+    """What is proved of one of several constraints."""
+    pooled = one["pooled"]
+    return (
+        f"Constraint {number}, budget {one['budget']:g}: {int(pooled['violations'])} of {int(pooled['episodes'])} episodes, so "
+        f"P(violation) ≤ {100 * pooled['bound']:.3g} % at {100 * one['confidence']:g} % confidence."
+    )
 
 
 def _use(address: str, config: Entries) -> str:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from saute.core.extras import needed
 from saute.core.files import CheckpointError
 
-__all__ = ["FILES", "Repository", "fetched", "repository", "upload"]
+__all__ = ["FILES", "HUB", "Repository", "fetched", "repository", "upload"]
 
 FILES = ("README.md", "config.json", "policy.safetensors", "shield.safetensors", "certificate.json", "certificate-box.png")
 """What a shared run has; nothing else is fetched."""
+HUB = "hf:/"
 # A path of the command line has lost one of the slashes.
 ADDRESS = re.compile(r"hf:/{1,2}(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
@@ -37,7 +38,7 @@ def repository(run: str | os.PathLike[str]) -> Repository | None:
         True
     """
     text = os.fspath(run)
-    if not text.startswith("hf:/"):
+    if not text.startswith(HUB):
         return None
     found = ADDRESS.fullmatch(text)
     if found is None:
