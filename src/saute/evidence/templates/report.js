@@ -184,7 +184,7 @@ function ends(paths, x, y) {
 function scale(unsafe) {
   const stops = LEFT.map(([at]) => `${shade(at)} ${100 * at}%`).join(", ");
   return make("ul", { class: "legend" },
-    make("li", {}, "remaining budget: 0 %", make("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops})` } }), "100 %"),
+    make("li", {}, "remaining: 0\u00a0%", make("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops})` } }), "100\u00a0%"),
     make("li", {}, make("span", { class: "scale", style: { background: "#000000", width: "1.5rem" } }), "overspent"), make("li", {}, "dot: end of an episode"),
     unsafe ? make("li", {}, make("span", { class: "scale", style: { background: "rgba(213, 94, 0, 0.25)", width: "1.5rem" } }), "where steps cost") : null);
 }
