@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_toys import NASTY, made_up, reported, steps
+from report_toys import NASTY, made_up, reported, steps, two_budgets
 
 from saute.cli import report as command
 from saute.cli.live import HOST, Live, serving
@@ -115,6 +115,21 @@ def test_what_was_reported_fits_into_json() -> None:
     shown = reported(made_up([1.0, 20.0], [False, True], NASTY))
     assert json.loads(web.as_data(shown))["runs"][0]["slider"]["trained"] == [False, False, True, False]
     assert "<" not in web.as_data(shown) and "&" not in web.as_data(shown)
+
+
+def test_several_budgets_have_a_row_a_chart_and_a_table_each() -> None:
+    shown = reported(two_budgets())
+    (run,) = shown["runs"]
+    assert run["slider"]["budgets"] == ["2 1", "5 2.5", "10 5", "12 6"] and [len(at) for at in run["slider"]["at"]] == [3] * 4
+    record = run["slider"]["records"][2]
+    assert (record["cost_mean_0"], record["cost_worst_1"], record["violations"]) == (4.0, 6.0, 1)
+    assert [one["title"] for one in shown["distributions"]] == [
+        "Return of an episode", "Cost 0 of an episode", "Cost 1 of an episode"
+    ]  # fmt: skip
+    assert [one["title"] for one in run["certificates"]] == [
+        "Certificate for any of the budgets", "Constraint 0, a budget of 10", "Constraint 1, a budget of 5"
+    ]  # fmt: skip
+    assert {one["title"] for one in shown["curves"]} == {"Mean task return"}
 
 
 def test_distributions_are_shares_over_common_bins() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from report_toys import NASTY, made_up, reported
+from report_toys import NASTY, made_up, reported, two_budgets
 
 from saute.cli.live import HOST, Live, serving
 from saute.evidence.web import page
@@ -133,6 +133,18 @@ def test_it_fits_the_screen_and_turns_dark_but_not_in_print(opened: Any, width: 
     light = ["rgb(255, 255, 255)", "none"]
     assert seen["screen", "light"] == seen["print", "light"] == seen["print", "dark"] == light
     assert seen["screen", "dark"][0] == "rgb(20, 23, 28)" and seen["screen", "dark"][1].startswith("invert(1)")
+
+
+def test_several_budgets_are_moved_together(browser: Any, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(reported(two_budgets())))
+    browser.get_log("browser")
+    browser.get(file.as_uri())
+    until(lambda: drawn(browser) == 13, "the charts are drawn")
+    assert text(browser, ".slider output") == "budget 10 5"
+    browser.find_element("css selector", "#budget").send_keys(webdriver.Keys.ARROW_LEFT)
+    assert text(browser, ".slider output") == "budget 5 2.5" and "violations2 of 4" in text(browser, "#numbers")
+    assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
 
 
 def test_the_live_page_updates_itself(browser: Any) -> None:

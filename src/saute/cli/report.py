@@ -65,7 +65,7 @@ class Report:
     """File to write."""
     episodes: Annotated[int, shown_as("N")] = 1000
     """Episodes per seed."""
-    sweep: Annotated[int, shown_as("N")] = 200
+    sweep: Annotated[int | None, shown_as("N", "default: 200; 20 where steps are taken on the host")] = None
     """Episodes per seed at each of the 24 budgets of the slider; 0 leaves it out."""
     film: bool = True
     """Film an episode of the first seed of each run."""
@@ -166,7 +166,7 @@ def facts_of(options: Report) -> Facts:
     return {
         **heading(list(names.values()), tested[0].config.experiment.env),
         "budget": f"{in_words(budget)} per episode",
-        "sweep": options.sweep,
+        "sweep": _at_each(options),
         "runs": runs,
         "evaluation": of.evaluation(tested),
         "comparison": of.comparison(compared(played, options.confidence), note_of(options.confidence)),
@@ -205,15 +205,21 @@ def _metrics(run: pathlib.Path) -> Training | str:
 
 
 def _slider(options: Report, run: pathlib.Path, one: Tested, budget: Budget, elsewhere: Elsewhere) -> Facts:
-    if not options.sweep:
+    if not (episodes := _at_each(options)):
         return {"slider": None, "sliderNote": "Other budgets were not tested (--sweep 0)."}
     if not sees_its_budget(one.config):
         return {"slider": None, "sliderNote": f"{one.name} does not observe a budget, so that there is nothing to set."}
     budgets = [_scaled(budget, k) for k in range(1, MOST + 1)]
-    tested = list(at_each_budget(run, budgets, options.sweep, options.seed, SHOWN, elsewhere))
+    tested = list(at_each_budget(run, budgets, episodes, options.seed, SHOWN, elsewhere))
     own = read_config(run)
     plane = plane_of(own.experiment.env, is_native(own.experiment.env) and not options.env)
     return {"slider": of.slider(one.name, own, tested, plane, STEPS - 1), "sliderNote": None}
+
+
+def _at_each(options: Report) -> int:
+    """Episodes at each budget: as many as were asked for, or as take seconds, or on the host minutes."""
+    native = not options.env and is_native(read_config(options.runs[0]).experiment.env)
+    return (200 if native else 20) if options.sweep is None else options.sweep
 
 
 def _scaled(budget: Budget, k: int) -> Budget:

@@ -35,6 +35,8 @@ class Plane(NamedTuple):
     """Physical states (step, number), and the return so far → the two numbers of every step."""
     unsafe: Callable[[Any], tuple[np.ndarray, np.ndarray]] | None = None
     """The task → the corners of the region whose steps cost, if it can be seen in this plane."""
+    square: bool = False
+    """Whether both are lengths, of equal scale."""
 
 
 class Path(NamedTuple):
@@ -83,7 +85,7 @@ def plane_of(task: str, native: bool) -> Plane:
     return PLANES.get(task, RETURNS) if native else RETURNS
 
 
-def paths_of(tested: AtBudget, plane: Plane, most: int = 64) -> list[Path]:
+def paths_of(tested: AtBudget, plane: Plane, most: int = 100) -> list[Path]:
     """The shown episodes up to their ends, every so many steps, so that none has more than so many points."""
     steps = tested.steps
     shares = steps.remaining / np.asarray(tested.budget)
@@ -125,6 +127,14 @@ def _disc(centre: Sequence[float], radius: float) -> tuple[np.ndarray, np.ndarra
     return centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)
 
 
+def _hazard_of_arm(task: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Where the ball of the hazard meets the plane of the arm."""
+    from saute.envs.safe_reacher import HEIGHT
+
+    apart = HEIGHT - task.hazard_centre[2]
+    return _disc(task.hazard_centre, float(np.sqrt(task.hazard_radius**2 - apart**2)))
+
+
 RETURNS = Plane("step", "return so far", lambda x, so_far: (np.arange(len(so_far)), so_far))
 PLANES = {
     "pendulum": Plane(
@@ -133,7 +143,7 @@ PLANES = {
     "double_pendulum": Plane(
         "angle of the lower pole, °", "its angular velocity, rad/s", lambda x, _: (_wrapped(x[:, 1]), x[:, 4])
     ),
-    "reacher": Plane("fingertip, x", "fingertip, y", _fingertip, lambda task: _disc(task.hazard_centre, task.hazard_radius)),
-    "point": Plane("x", "y", lambda x, _: (x[:, 0], x[:, 1]), lambda task: _disc(task.hazard, task.hazard_radius)),
+    "reacher": Plane("fingertip, x", "fingertip, y", _fingertip, _hazard_of_arm, True),
+    "point": Plane("x", "y", lambda x, _: (x[:, 0], x[:, 1]), lambda task: _disc(task.hazard, task.hazard_radius), True),
 }
 """By the name of a task."""

@@ -157,6 +157,7 @@ def slider(name: str, config: Config, tested: Sequence[AtBudget], plane: Plane, 
         "at": rows,
         "start": start,
         "plane": [plane.across, plane.along],
+        "square": plane.square,
         "unsafe": None
         if plane.unsafe is None
         else dict(zip("xy", map(_short, plane.unsafe(make_task(asked.env))), strict=True)),

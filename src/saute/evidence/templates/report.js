@@ -45,7 +45,7 @@ const PARTS = {
     figure.segment({ field: "x0" }, { field: "y0" }, { field: "x1" }, { field: "y1" }, { source, line_color: { field: "colour" }, line_width: 2 }),
 };
 
-function draw(place, { across, along, log = false, height = 230 }, parts) {
+function draw(place, { across, along, log = false, height = 230, range = null, square = false }, parts) {
   const before = charts.get(place);
   if (before) {
     parts.forEach((part, i) => {
@@ -57,7 +57,7 @@ function draw(place, { across, along, log = false, height = 230 }, parts) {
   const figure = Bokeh.Plotting.figure({
     height, sizing_mode: "stretch_width", tools: "", toolbar_location: null, y_axis_type: log ? "log" : "linear",
     background_fill_color: null, border_fill_color: null, outline_line_color: null, x_axis_label: across, y_axis_label: along,
-    min_border_right: 12,
+    min_border_right: 12, match_aspect: square, ...(range && { y_range: range }),
   });
   for (const axis of [...figure.below, ...figure.left]) {
     axis.setv({
@@ -184,7 +184,7 @@ function ends(paths, x, y) {
 function scale(unsafe) {
   const stops = LEFT.map(([at]) => `${shade(at)} ${100 * at}%`).join(", ");
   return make("ul", { class: "legend" },
-    make("li", {}, "remaining budget: 0 %", make("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops})` } }), "100 %"),
+    make("li", {}, "remaining: 0\u00a0%", make("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops})` } }), "100\u00a0%"),
     make("li", {}, make("span", { class: "scale", style: { background: "#000000", width: "1.5rem" } }), "overspent"), make("li", {}, "dot: end of an episode"),
     unsafe ? make("li", {}, make("span", { class: "scale", style: { background: "rgba(213, 94, 0, 0.25)", width: "1.5rem" } }), "where steps cost") : null);
 }
@@ -197,7 +197,7 @@ function slider(facts) {
   const output = make("output", { for: "budget" }), numbers = make("div", { class: "grid", id: "numbers" }), note = make("p", { class: "note", "aria-live": "polite" });
   const input = make("input", { type: "range", id: "budget", min: 0, max: budgets.length - 1, step: 1, value: chosen ?? runs[0].slider.start });
   const column = (run, name, factor = 1) => ({ x, y: run.slider.records.map((one) => one[name] * factor) });
-  const trend = (title, along, parts, log = false) => [...chart(title), (now) => [{ axes: { across: "budget", along, log } }, { at: now, now: true }, ...parts]];
+  const trend = (title, along, parts, axes = {}) => [...chart(title), (now) => [{ axes: { across: "budget", along, ...axes } }, { at: now, now: true }, ...parts]];
   const trends = [
     trend("Return", "mean return", runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, "task_return_mean") })))),
     ...costs.map((name, i) => trend(costs.length > 1 ? `Cost ${i}` : "Cost", "mean, thin: worst", [
@@ -205,7 +205,8 @@ function slider(facts) {
       ...runs.flatMap((run) => [
         { kind: "line", run: run.i, data: column(run, name) },
         { kind: "line", run: run.i, width: 1, alpha: 0.6, data: column(run, name.replace("mean", "worst")) }])])),
-    trend("Probability of a violation", "at most, %, at 95 %", runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, "bound", 100) }))), true),
+    trend("Probability of a violation", "at most, %, at 95 %", runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, "bound", 100) }))),
+      { log: true, range: [50 * Math.min(...runs.flatMap((run) => run.slider.records.map((one) => one.bound))), 100] }),
   ];
   const drawn = runs.map((run) => {
     const name = runs.length > 1 ? `${run.name}: ` : "";
@@ -226,11 +227,12 @@ function slider(facts) {
     for (const { run, plane, time } of drawn) {
       const paths = run.slider.paths[k], [across, along] = run.slider.plane;
       const unsafe = run.slider.unsafe ? [{ kind: "zone", data: run.slider.unsafe }] : [];
-      draw(plane[1], { across, along, height: 300 }, [...unsafe,
+      draw(plane[1], { across, along, height: 300, square: run.slider.square }, [...unsafe,
         { kind: "paths", data: segments(paths, (path) => path.across, (path) => path.along, across.endsWith("°") ? 180 : Infinity) },
         { kind: "ends", data: ends(paths, (path) => path.across, (path) => path.along) }]);
       draw(time[1], { across: "step", along: "remaining, %", height: 300 }, [
-        { kind: "paths", data: segments(paths, (path) => path.step, (path) => path.remaining.map((one) => 100 * one)) }, { at: 0, across: true }]);
+        { kind: "paths", data: segments(paths, (path) => path.step, (path) => path.remaining.map((one) => 100 * one)) },
+        { kind: "limit", data: { x: [0, Math.max(...paths.flatMap((path) => path.step))], y: [0, 0] } }]);
     }
   }
   input.addEventListener("input", show);
