@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from concurrent.futures import Future
@@ -72,6 +73,7 @@ def test_the_best_is_the_best_of_the_safe_ones_and_a_preset(plan: Plan) -> None:
     preset, changes = stored_preset(str(plan.place / "best.toml"))
     assert preset == "fast" and 100 * changes["settings.discount"] == max(safe)
     assert configured(ASKED, changes).settings.hidden in ((8,), (16, 16))
+    assert configured(dataclasses.replace(ASKED, epochs=None), changes).epochs == ASKED.epochs, "it was chosen for so many"
     assert study.best_trial.value == max(safe), "Optuna, and its dashboard, see the same constraint"
     assert whole[0].user_attrs["bound"] == upper_bound(whole[0].user_attrs["violated"], 400)
     text = (plan.place / "best.toml").read_text()

@@ -306,7 +306,9 @@ def _write_best(study: Study, plan: Plan) -> None:
         f"# violated {it['violated']} of {it['episodes']} episodes, so ≤ {it['bound']:.3g} at 95 %.\n"
         f"preset = {json.dumps(asked.preset)}\n\n[changes]\n"
     )
-    lines = (f"{json.dumps(name)} = {_in_toml(value)}\n" for name, value in sorted(best.params.items()))
+    # Settings that were found for some epochs are not those for the preset's number of them.
+    changes = {**({} if asked.epochs is None else {"epochs": asked.epochs}), **best.params}
+    lines = (f"{json.dumps(name)} = {_in_toml(value)}\n" for name, value in sorted(changes.items()))
     write_atomically(plan.place / "best.toml", (text + "".join(lines)).encode())
 
 
