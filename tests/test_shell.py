@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -85,16 +86,49 @@ def test_help_of_train_reads_only_the_lines_that_say_what_options_mean(monkeypat
     assert parsed and not any("from __future__" in source for source in parsed), "classes, not the modules that they are in"
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")
-def test_help_at_a_terminal_has_colours_and_not_their_codes() -> None:
+def terminal(words: list[str], columns: int = 80) -> str:
+    """What a command writes to a terminal of so many columns."""
     ours, theirs = os.openpty()
-    words, known = [sys.executable, "-m", "saute", "pretrained", "--help"], {**os.environ, "TERM": "xterm-256color"}
+    known = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
     known.pop("NO_COLOR", None)
-    subprocess.run(words, stdout=theirs, stderr=theirs, check=True, env=known)
+    subprocess.run([sys.executable, *words], stdout=theirs, stderr=theirs, env=known)
     os.close(theirs)
     said = b""
     with contextlib.suppress(OSError):  # so ends a terminal
         while part := os.read(ours, 65536):
             said += part
     os.close(ours)
-    assert b"\x1b[" in said and rb"\x1b[" not in said and b"pretrained" in said
+    return said.decode()
+
+
+def lines(said: str) -> list[str]:
+    """The lines as they are seen, without colours and movements."""
+    return re.split("[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said))
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")
+def test_help_at_a_terminal_has_colours_and_not_their_codes() -> None:
+    said = terminal(["-m", "saute", "pretrained", "--help"])
+    assert "\x1b[" in said and r"\x1b[" not in said and "pretrained" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")
+@pytest.mark.parametrize("words", [["--help"], ["resume", "a/run/folder/that/nobody/has/made/yet"]])
+def test_the_overview_and_errors_fit_into_narrow_terminals(words: list[str]) -> None:
+    said = lines(terminal(["-m", "saute", *words], 60))
+    assert 50 < max(map(len, said)) <= 60
+    assert "train one with saute train" in " ".join(said) or "continue a run folder, bit for bit" in " ".join(said)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals to play here")
+def test_the_progress_leaves_room_for_what_a_terminal_writes_at_ctrl_c() -> None:
+    code = """
+import time
+from saute.core.progress import Meter, progress
+with progress(Meter("epoch", 100)) as meter:
+    meter.begin()
+    meter.tell(13, ("return 173.7 and so on and so on",))
+    time.sleep(0.6)
+"""
+    widest = max(map(len, lines(terminal(["-c", code], 40))))
+    assert 30 < widest <= 40 - len("^C")

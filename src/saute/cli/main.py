@@ -7,7 +7,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TextIO, cast
 
 import gymnasium as gym
@@ -17,8 +17,8 @@ from saute.core.errors import UserError
 from saute.core.extras import needed
 from saute.core.names import nearest
 from saute.core.stopping import last_words, obedient, stopped_by
-from saute.core.tables import columns
-from saute.core.text import shown
+from saute.core.tables import room
+from saute.core.text import columns_of, shown, wrapped
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -158,24 +158,33 @@ def _run(name: str, words: list[str]) -> None:
 
 
 def _overview() -> str:
-    lines = columns([(f"  {name}", command.summary) for name, command in COMMANDS.items()])
+    options = {
+        "--help": "show this, or with a command its options: saute watch --help, or saute help watch",
+        "--version": "show the version",
+    }
     return "\n".join(
         [
             "usage: saute COMMAND [OPTIONS]",
             "",
-            saute.__doc__ or "",
+            wrapped(saute.__doc__ or "", room()),
             "",
             "commands:",
-            lines,
+            *_listed({name: command.summary for name, command in COMMANDS.items()}),
             "",
             "options:",
-            "  --help     show this, or with a command its options: saute watch --help, or saute help watch",
-            "  --version  show the version",
+            *_listed(options),
         ]
     )
 
 
+def _listed(texts: Mapping[str, str]) -> list[str]:
+    """Names, and beside them what they are, in lines that fit into the terminal."""
+    widest = max(map(len, texts))
+    return [wrapped(f"  {name:<{widest}}  {text}", room(), " " * (widest + 4)) for name, text in texts.items()]
+
+
 def _complain(error: Exception) -> None:
-    message = shown("; ".join([str(error), *getattr(error.__cause__, "__notes__", ())]))
+    said = "; ".join([str(error), *getattr(error.__cause__, "__notes__", ())])
+    message = wrapped(f"error: {shown(said)}", columns_of(sys.stderr))
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    print("\033[1;31merror:\033[0m" if coloured else "error:", message, file=sys.stderr)
+    print(message.replace("error:", "\033[1;31merror:\033[0m", 1) if coloured else message, file=sys.stderr)

@@ -18,6 +18,8 @@ WIDEST_BAR, LEAST_BAR = 24, 4
 MINUTE = 60.0
 TICKS = 4
 """How many times per second the line is drawn."""
+ECHO = 2
+"""Columns that are left free: a terminal writes ^C after the line, and without room for it the line would stay behind."""
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -130,7 +132,7 @@ def progress(meter: Meter, stays: bool = False) -> Iterator[Meter]:
     plain = not console.encoding.startswith("utf")
 
     def drawn() -> Text:
-        return Text(line(meter, time.monotonic(), console.width, plain), no_wrap=True, overflow="ellipsis")
+        return Text(line(meter, time.monotonic(), console.width - ECHO, plain), no_wrap=True, overflow="ellipsis")
 
     with Live(console=console, get_renderable=drawn, refresh_per_second=TICKS, transient=not stays):
         yield meter

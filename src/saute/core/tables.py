@@ -6,13 +6,12 @@ import itertools
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from saute.core.text import one_line
+from saute.core.text import columns_of, one_line
 
 __all__ = ["as_json", "columns", "markdown", "room"]
 
@@ -56,7 +55,7 @@ def _line(row: Row, widths: Sequence[int], right: Sequence[int]) -> str:
 
 def room() -> int | None:
     """Columns of the terminal that is printed to; None if it is a file or a pipe, which take any width."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return columns_of(sys.stdout)
 
 
 def as_json(value: object) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 import sys
 import textwrap
+from typing import TextIO
 
-__all__ = ["escaped", "one_line", "say", "shown", "wrapped"]
+__all__ = ["columns_of", "escaped", "one_line", "say", "shown", "wrapped"]
 
 
 def shown(text: str) -> str:
@@ -27,7 +29,7 @@ def one_line(text: str) -> str:
 
 def say(text: str) -> None:
     """A line for the user, beside what was asked for."""
-    print(one_line(text), file=sys.stderr)
+    print(wrapped(one_line(text), columns_of(sys.stderr)), file=sys.stderr)
 
 
 def _spelt(one: str) -> str:
@@ -46,8 +48,15 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]()#!|~])", r"\\\1", one_line)
 
 
-def wrapped(text: str, width: int | None) -> str:
+def columns_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that is printed to; None if it is a file or a pipe, which take any width."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, width: int | None, later: str = "") -> str:
     """The text in lines of at most so many columns, broken between words; as it is if there is no width.
+
+    All lines but the first begin with `later`.
 
     Example:
         >>> print(wrapped("0 of 100, so at most 2.951 %\\nat 95 %", 20))
@@ -57,5 +66,5 @@ def wrapped(text: str, width: int | None) -> str:
     """
     if width is None:
         return text
-    fill = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False).fill
+    fill = textwrap.TextWrapper(width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False).fill
     return "\n".join(map(fill, text.splitlines()))
