@@ -107,9 +107,14 @@ def test_one_seed_never_decides_what_is_said_of_a_method() -> None:
     alone = {row.label: row._replace(seeds=row.seeds[:1], courses=row.courses and row.courses[:1]) for row in (IT, WILD)}
     for name, judge in ((name, getattr(judges, name)) for name in CASES if name not in {"never_violate", "differ_little"}):
         if name in {"smaller_gap", "reach_its_costs", "sometimes_violate", "safer", "best_of_the_safe"}:
-            continue  # of these the first two take intervals, which one seed does not have; safe rows refute the others
+            continue  # the first takes an interval, which one seed does not have; safe rows refute the others
         rows = [alone["a"], alone["w"]][: len(CASES[name][0])]
         assert judge(rows, UNIT).word == "cannot tell", name
+
+
+def test_one_bad_seed_is_not_many() -> None:
+    alone = of_seeds("b", cost=30.0, bad=(900,))
+    assert judges.sometimes_violate([alone], UNIT).word == judges.reach_its_costs([alone, alone], UNIT).word == "cannot tell"
 
 
 def test_numbers_of_former_versions_lack_what_some_judges_need() -> None:

@@ -207,6 +207,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("CPO has trajectories that violate.", ("CPO",), sometimes_violate),
         Claim("CVaR-L fails: it has trajectories that violate.", ("CVaR-L",), sometimes_violate),
         Claim("The cost of TRPO-L swings around the budget in training, that of CPO settles.", ("CPO", "TRPO-L"), steadier),
+        Claim(
+            "No Lagrangian method converges: their costs swing more than those of CPO.",
+            ("CPO", "TRPO-L", "CVaR-L", "PID-L"),
+            steadier,
+        ),
         *_pid(),
     ),
     "point": _goal(),

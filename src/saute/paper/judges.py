@@ -36,6 +36,7 @@ WIDER, AS_WIDE = 2.0, 0.9
 """From this many times another spread on, a spread counts as wide; and as no narrower."""
 REACHED = 0.9
 """From this share of another's mean cost on, an episode behaves like it."""
+ROUNDING = 1e-9
 SOON = 200
 """Episodes of training after which, the paper says, policies are safe."""
 
@@ -228,8 +229,7 @@ def reach_its_costs(rows: Measurements, unit: float) -> Verdict:
     words, told = list[Word](), list[str]()
     for row in others:
         reached = sum(seed.worst >= REACHED * first.cost.mean for seed in row.seeds)
-        shown = lower_bound(reached, len(row.seeds)) > ODD_SEEDS
-        words.append("holds" if shown else "does not hold" if not reached else "cannot tell")
+        words.append("holds" if _are_many(reached, len(row.seeds)) else "does not hold" if not reached else "cannot tell")
         told.append(f"{row.label} at worst {row.cost.largest:.2f}, {reached} of {len(row.seeds)} seeds reach 90 % of it")
     return Verdict(_together(words), f"{first.label} {first.cost.mean:.2f} on average; {'; '.join(told)}")
 
@@ -306,10 +306,15 @@ def safe_soon(rows: Measurements, unit: float) -> Verdict:
 
 def _some(row: Measured) -> Word:
     bad = sum(seed.violations > 0 for seed in row.seeds)
-    if lower_bound(bad, len(row.seeds)) > ODD_SEEDS:
+    if _are_many(bad, len(row.seeds)):
         return "holds"
     clean = not bad and upper_bound(0, row.episodes) <= RARE
     return "does not hold" if clean else "cannot tell"
+
+
+def _are_many(count: int, seeds: int) -> bool:
+    """Whether so many odd seeds refute that 5 % of all are; a single seed, whose bound is 5 % itself, does not."""
+    return lower_bound(count, seeds) > ODD_SEEDS + ROUNDING
 
 
 def _rare_in_both(first: Measured, second: Measured) -> Word:
