@@ -147,10 +147,8 @@ def train(  # noqa: D417 (what belongs together is told together)
         discount: γ of the cost.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
-        preset: "paper", "fast" or "short".
-        settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
-        epochs: by default the preset's number, or 300.
-        seeds, seed: how many to train at once, and the first one; the others count on.
+        preset, settings: "paper", "fast" or "short", and what differs from it, {"discount": 0.995, "hidden": (256, 256)}.
+        epochs, seeds, seed: the preset's number, or 300; how many to train at once, and the first; the others count on.
         envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
         selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
@@ -263,9 +261,7 @@ def _trained(
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
     # The best policy so far is known without another validation.
-    shown = body.export if job.selection is None else lambda seed: seed.policy
-    way = job.way(agent, body)
-
+    shown, way = body.export if job.selection is None else lambda seed: seed.policy, job.way(agent, body)
     with opened(out, config, description, shown) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
