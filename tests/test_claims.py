@@ -47,6 +47,11 @@ CASES = {
         [IT, of_seeds("w", 101.0, apart=40.0)],
     ),
     "spread_wider": ([IT, of_seeds("b", std=9.0)], [IT, of_seeds("b", std=1.0)], [IT, of_seeds("b", std=2.0, apart=9.0)]),
+    "earn_in_a_wider_range": (
+        [IT, of_seeds("b", std=9.0)],
+        [IT, of_seeds("b", std=1.0)],
+        [IT, of_seeds("b", std=2.0, apart=9.0)],
+    ),
     "spread_as_wide": ([IT, of_seeds("b", std=1.1)], [IT, of_seeds("b", std=0.5)], [IT, of_seeds("b", std=0.9, apart=9.0)]),
     "reach_its_costs": (
         [of_seeds("v", cost=30.0), of_seeds("b", cost=30.0)],
@@ -117,6 +122,18 @@ def test_one_bad_seed_is_not_many() -> None:
     assert judges.sometimes_violate([alone], UNIT).word == judges.reach_its_costs([alone, alone], UNIT).word == "cannot tell"
 
 
+LATER = (
+    "earn_as_much_in_most",
+    "spread_wider",
+    "spread_as_wide",
+    "earn_in_a_wider_range",
+    "fewer_outliers",
+    "steadier",
+    "safe_soon",
+)
+"""Judges of what former versions did not keep."""
+
+
 def test_numbers_of_former_versions_lack_what_some_judges_need() -> None:
     former = {**IT.as_json(), "courses": None}
     former["seeds"] = [
@@ -126,9 +143,9 @@ def test_numbers_of_former_versions_lack_what_some_judges_need() -> None:
     del former["courses"], former["made"], former["task_return"]["iqm"]
     old = rebuilt(Measured, former)
     assert old.made is None and old.courses is None and old.task_return.iqm is None
-    for name in ("earn_as_much_in_most", "spread_wider", "spread_as_wide", "fewer_outliers", "steadier", "safe_soon"):
+    for name in LATER:
         judged = getattr(judges, name)([old, old._replace(label="b")], UNIT)
-        assert judged.word == "cannot tell" and "of single seeds are known of a, b" in judged.reason
+        assert judged.word == "cannot tell" and "of single seeds are known of a; b" in judged.reason
 
 
 def test_units_of_all_tasks() -> None:
