@@ -248,10 +248,7 @@ def _trained(
     # What cannot be saved is said now, not after the training.
     description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
     schedule = config.schedule
-    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
-        raise ValueError(
-            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
-        )
+    _check_giving(schedule, env)
     full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
     body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
     stored = None if init is None else inherited(pathlib.Path(init))
@@ -261,7 +258,9 @@ def _trained(
     if job.selection is not None:
         body = validated(body, job.selection, agent.policy)
     # The best policy so far is known without another validation.
-    shown, way = body.export if job.selection is None else lambda seed: seed.policy, job.way(agent, body)
+    shown = body.export if job.selection is None else lambda seed: seed.policy
+    way = job.way(agent, body)
+
     with opened(out, config, description, shown) as folder:
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
@@ -282,6 +281,13 @@ def _trained(
         if folder is not None:
             folder.save_policies(policies, len(session.metrics))
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
+
+
+def _check_giving(schedule: BudgetSchedule | None, env: Env | HostEnvs) -> None:
+    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
+        raise ValueError(
+            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
+        )
 
 
 def _begun(body: Drive, stored: Callable[[Any, int], Any] | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
