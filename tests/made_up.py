@@ -38,7 +38,7 @@ def of_seeds(
     seeds = tuple(
         whole.seeds[0]._replace(
             episodes=1000, violations=k, task_return=value + e, cost=cost + e, worst=cost + 1, cost_std=std + 0.1 * e,
-            median=value + e, outliers=outliers + 0.001 * e,
+            median=value + e, outliers=outliers + 0.001 * e, return_std=std + 0.1 * e,
         )
         for k, e in zip(bad, noise, strict=True)
     )  # fmt: skip

@@ -47,6 +47,11 @@ CASES = {
         [IT, of_seeds("w", 101.0, apart=40.0)],
     ),
     "spread_wider": ([IT, of_seeds("b", std=9.0)], [IT, of_seeds("b", std=1.0)], [IT, of_seeds("b", std=2.0, apart=9.0)]),
+    "earn_in_a_wider_range": (
+        [IT, of_seeds("b", std=9.0)],
+        [IT, of_seeds("b", std=1.0)],
+        [IT, of_seeds("b", std=2.0, apart=9.0)],
+    ),
     "spread_as_wide": ([IT, of_seeds("b", std=1.1)], [IT, of_seeds("b", std=0.5)], [IT, of_seeds("b", std=0.9, apart=9.0)]),
     "reach_its_costs": (
         [of_seeds("v", cost=30.0), of_seeds("b", cost=30.0)],
@@ -107,9 +112,26 @@ def test_one_seed_never_decides_what_is_said_of_a_method() -> None:
     alone = {row.label: row._replace(seeds=row.seeds[:1], courses=row.courses and row.courses[:1]) for row in (IT, WILD)}
     for name, judge in ((name, getattr(judges, name)) for name in CASES if name not in {"never_violate", "differ_little"}):
         if name in {"smaller_gap", "reach_its_costs", "sometimes_violate", "safer", "best_of_the_safe"}:
-            continue  # of these the first two take intervals, which one seed does not have; safe rows refute the others
+            continue  # the first takes an interval, which one seed does not have; safe rows refute the others
         rows = [alone["a"], alone["w"]][: len(CASES[name][0])]
         assert judge(rows, UNIT).word == "cannot tell", name
+
+
+def test_one_bad_seed_is_not_many() -> None:
+    alone = of_seeds("b", cost=30.0, bad=(900,))
+    assert judges.sometimes_violate([alone], UNIT).word == judges.reach_its_costs([alone, alone], UNIT).word == "cannot tell"
+
+
+LATER = (
+    "earn_as_much_in_most",
+    "spread_wider",
+    "spread_as_wide",
+    "earn_in_a_wider_range",
+    "fewer_outliers",
+    "steadier",
+    "safe_soon",
+)
+"""Judges of what former versions did not keep."""
 
 
 def test_numbers_of_former_versions_lack_what_some_judges_need() -> None:
@@ -121,9 +143,9 @@ def test_numbers_of_former_versions_lack_what_some_judges_need() -> None:
     del former["courses"], former["made"], former["task_return"]["iqm"]
     old = rebuilt(Measured, former)
     assert old.made is None and old.courses is None and old.task_return.iqm is None
-    for name in ("earn_as_much_in_most", "spread_wider", "spread_as_wide", "fewer_outliers", "steadier", "safe_soon"):
+    for name in LATER:
         judged = getattr(judges, name)([old, old._replace(label="b")], UNIT)
-        assert judged.word == "cannot tell" and "of single seeds are known of a, b" in judged.reason
+        assert judged.word == "cannot tell" and "of single seeds are known of a; b" in judged.reason
 
 
 def test_units_of_all_tasks() -> None:

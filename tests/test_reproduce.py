@@ -26,11 +26,11 @@ from saute.cli.main import main
 from saute.core.machine import cores
 from saute.core.progress import Meter
 from saute.core.protocol import spec_of
-from saute.paper import reproduce
+from saute.paper import reproduce, shipped
 from saute.paper.durations import expected_seconds
 from saute.paper.figures import ARTIFACTS, EQUAL, Row
 from saute.paper.opened import opened
-from saute.paper.page import read
+from saute.paper.page import page, read
 from saute.paper.reproduce import Need, longest_first, scaled
 from saute.runs import crew
 from saute.runs.build import algorithm_of, configured, environment_of
@@ -132,6 +132,19 @@ def test_reserved_tests_open_a_block_and_rows_without_a_run_stay(
         0
     ].what == "smoke pendulum-trpo, 5 episodes per seed"
     assert {file.name for file in place.glob("*.png")} == {"again-box.png", "again-curves.png"}
+
+
+def test_what_comes_with_the_package_is_tested_on_reserved_seeds(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shipped, "names", lambda: ["pendulum-saute-trpo"])
+    assert main(["reproduce", "shipped", "--episodes", "4", "--reserved", *places(tmp_path)]) == 0
+    (row,) = read(tmp_path / "results", "smoke", "shipped").values()
+    assert (row.episodes, len(row.seeds), row.budget) == (20, 5, 30.0) and row.made is not None
+    assert row.made.seeds == (2_000_000, 2_000_019) and opened(tmp_path / "results")[0].block == 2
+    assert "| pendulum-saute-trpo | 30 | " in capsys.readouterr().out
+    text = page(tmp_path / "results", "smoke", tmp_path / "page.md")
+    assert "`saute reproduce shipped --scale smoke --episodes 4 --reserved`" in text
 
 
 def test_rows_are_tested_on_the_way_but_for_planners() -> None:

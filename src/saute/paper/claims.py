@@ -14,6 +14,7 @@ from saute.paper.judges import (
     differ_little,
     earn_alike,
     earn_as_much_in_most,
+    earn_in_a_wider_range,
     earn_more,
     earn_most,
     fewer_outliers,
@@ -132,6 +133,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("Sauté TRPO is safe in all trajectories.", ("Sauté TRPO",), never_violate),
         *_on_average(),
         Claim("The costs of TRPO-L and CPO vary widely.", (f"Sauté TRPO{EQUAL}", "TRPO-L", "CPO"), spread_wider),
+        Claim("The returns of TRPO-L and CPO vary widely.", (f"Sauté TRPO{EQUAL}", "TRPO-L", "CPO"), earn_in_a_wider_range),
         Claim("Some outliers of TRPO-L and CPO behave like vanilla TRPO.", ("Vanilla TRPO", "TRPO-L", "CPO"), reach_its_costs),
         Claim(
             "Sauté TRPO performs best overall.",
@@ -207,6 +209,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("CPO has trajectories that violate.", ("CPO",), sometimes_violate),
         Claim("CVaR-L fails: it has trajectories that violate.", ("CVaR-L",), sometimes_violate),
         Claim("The cost of TRPO-L swings around the budget in training, that of CPO settles.", ("CPO", "TRPO-L"), steadier),
+        Claim(
+            "No Lagrangian method converges: their costs swing more than those of CPO.",
+            ("CPO", "TRPO-L", "CVaR-L", "PID-L"),
+            steadier,
+        ),
         *_pid(),
     ),
     "point": _goal(),

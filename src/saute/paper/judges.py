@@ -6,7 +6,7 @@ A judge is a function of rows, in the order of the claim's labels, and of the un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ WIDER, AS_WIDE = 2.0, 0.9
 """From this many times another spread on, a spread counts as wide; and as no narrower."""
 REACHED = 0.9
 """From this share of another's mean cost on, an episode behaves like it."""
+ROUNDING = 1e-9
 SOON = 200
 """Episodes of training after which, the paper says, policies are safe."""
 
@@ -160,7 +161,7 @@ def earn_as_much_in_most(rows: Measurements, unit: float) -> Verdict:
     first, *others = rows
     medians = {row.label: [seed.median for seed in row.seeds if seed.median is not None] for row in rows}
     if not all(medians.values()):
-        return _unknown("medians", rows)
+        return _unknown("medians", medians)
     tested = [_alike(medians[first.label], medians[row.label], NEAR * unit) for row in others]
     return Verdict(
         _together(tested), "median return: " + "; ".join(f"{row.label} {_of_seeds(medians[row.label])}" for row in rows)
@@ -201,22 +202,22 @@ def best_of_the_safe(rows: Measurements, unit: float) -> Verdict:
     return Verdict(word, f"{_violations(rows)}; {_returns(rows, unit)}")
 
 
-def spread_wider(rows: Measurements, unit: float, times: float = WIDER) -> Verdict:
+def spread_wider(rows: Measurements, unit: float) -> Verdict:
     """Holds if the costs of each other row's policies vary at least twice as much as those of the first row's.
 
     Nulls: at most so much, at least so much, in the mean over seeds of the standard deviation (Fisher).
     """
-    spreads = {row.label: np.array([seed.cost_std for seed in row.seeds if seed.cost_std is not None]) for row in rows}
-    if not all(map(len, spreads.values())):
-        return _unknown("spreads", rows)
-    first, *others = spreads.values()
-    tested = [_sided(more(one, times * first), more(times * first, one)) for one in others]
-    return Verdict(_together(tested), "deviation of the cost: " + "; ".join(f"{n} {_of_seeds(v)}" for n, v in spreads.items()))
+    return _spread({row.label: [seed.cost_std for seed in row.seeds] for row in rows}, "cost", WIDER)
+
+
+def earn_in_a_wider_range(rows: Measurements, unit: float) -> Verdict:
+    """The same for the returns."""
+    return _spread({row.label: [seed.return_std for seed in row.seeds] for row in rows}, "return", WIDER)
 
 
 def spread_as_wide(rows: Measurements, unit: float) -> Verdict:
     """Holds if the costs of each other row's policies vary at least 90 % as much as those of the first row's."""
-    return spread_wider(rows, unit, AS_WIDE)
+    return _spread({row.label: [seed.cost_std for seed in row.seeds] for row in rows}, "cost", AS_WIDE)
 
 
 def reach_its_costs(rows: Measurements, unit: float) -> Verdict:
@@ -228,8 +229,7 @@ def reach_its_costs(rows: Measurements, unit: float) -> Verdict:
     words, told = list[Word](), list[str]()
     for row in others:
         reached = sum(seed.worst >= REACHED * first.cost.mean for seed in row.seeds)
-        shown = lower_bound(reached, len(row.seeds)) > ODD_SEEDS
-        words.append("holds" if shown else "does not hold" if not reached else "cannot tell")
+        words.append("holds" if _are_many(reached, len(row.seeds)) else "does not hold" if not reached else "cannot tell")
         told.append(f"{row.label} at worst {row.cost.largest:.2f}, {reached} of {len(row.seeds)} seeds reach 90 % of it")
     return Verdict(_together(words), f"{first.label} {first.cost.mean:.2f} on average; {'; '.join(told)}")
 
@@ -272,7 +272,7 @@ def fewer_outliers(rows: Measurements, unit: float) -> Verdict:
     """Holds if the first row's costs have fewer outliers of the box plot than each other row's. Null: as many (Fisher)."""
     shares = {row.label: [seed.outliers for seed in row.seeds if seed.outliers is not None] for row in rows}
     if not all(shares.values()):
-        return _unknown("outliers", rows)
+        return _unknown("outliers", shares)
     first, *others = shares.values()
     tested = [_sided(more(one, first), more(first, one)) for one in others]
     told = (f"{label} {100 * float(np.mean(one)):.2f} %" for label, one in shares.items())
@@ -283,7 +283,7 @@ def steadier(rows: Measurements, unit: float) -> Verdict:
     """Holds if the mean cost of the first row's epochs varies less, in the second half of training. Null: as much (Fisher)."""
     sways = {row.label: [one.sway for one in row.courses or () if one.sway is not None] for row in rows}
     if not all(sways.values()):
-        return _unknown("courses of training", rows)
+        return _unknown("courses of training", sways)
     first, *others = sways.values()
     tested = [_sided(more(one, first), more(first, one)) for one in others]
     return Verdict(_together(tested), "deviation over epochs: " + "; ".join(f"{n} {_of_seeds(v)}" for n, v in sways.items()))
@@ -293,7 +293,7 @@ def safe_soon(rows: Measurements, unit: float) -> Verdict:
     """Holds if every test after 200 training episodes is clean in most seeds. Null: in at most half of them (Binomial)."""
     courses = {row.label: [one for one in row.courses or () if one.tested] for row in rows}
     if not all(courses.values()):
-        return _unknown("tests on the way", rows)
+        return _unknown("tests on the way", courses)
     words, told = list[Word](), list[str]()
     for label, seeds in courses.items():
         after = [one.safe_after for one in seeds if one.safe_after is not None]
@@ -304,12 +304,27 @@ def safe_soon(rows: Measurements, unit: float) -> Verdict:
     return Verdict(_together(words), "; ".join(told))
 
 
+def _spread(deviations: Mapping[str, Sequence[float | None]], what: str, times: float) -> Verdict:
+    known = {label: np.array([one for one in each if one is not None]) for label, each in deviations.items()}
+    if not all(map(len, known.values())):
+        return _unknown(f"deviations of the {what}", known)
+    first, *others = known.values()
+    tested = [_sided(more(one, times * first), more(times * first, one)) for one in others]
+    told = (f"{label} {_of_seeds(each)}" for label, each in known.items())
+    return Verdict(_together(tested), f"deviation of the {what}: {'; '.join(told)}")
+
+
 def _some(row: Measured) -> Word:
     bad = sum(seed.violations > 0 for seed in row.seeds)
-    if lower_bound(bad, len(row.seeds)) > ODD_SEEDS:
+    if _are_many(bad, len(row.seeds)):
         return "holds"
     clean = not bad and upper_bound(0, row.episodes) <= RARE
     return "does not hold" if clean else "cannot tell"
+
+
+def _are_many(count: int, seeds: int) -> bool:
+    """Whether so many odd seeds refute that 5 % of all are; a single seed, whose bound is 5 % itself, does not."""
+    return lower_bound(count, seeds) > ODD_SEEDS + ROUNDING
 
 
 def _rare_in_both(first: Measured, second: Measured) -> Word:
@@ -340,8 +355,8 @@ def _together(words: Iterable[Word]) -> Word:
     return min(said, key=order.index)
 
 
-def _unknown(what: str, rows: Measurements) -> Verdict:
-    return Verdict("cannot tell", f"no {what} of single seeds are known of {', '.join(row.label for row in rows)}")
+def _unknown(what: str, labels: Iterable[str]) -> Verdict:
+    return Verdict("cannot tell", f"no {what} of single seeds are known of {'; '.join(labels)}")
 
 
 def _returns_of(row: Measured) -> list[float]:

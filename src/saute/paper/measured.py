@@ -46,6 +46,7 @@ class Seed(NamedTuple):
     """Of the returns."""
     outliers: float | None = None
     """The share of episodes whose costs are outliers of the box plot of all seeds."""
+    return_std: float | None = None
 
 
 class Course(NamedTuple):
@@ -195,8 +196,9 @@ def _seed(one: Outcome, low: float, high: float) -> Seed:
     """The numbers of a seed; costs beyond these ends are outliers."""
     assert one.violated is not None
     outliers = ((one.cost < low) | (one.cost > high)).mean()
-    means = (one.task_return.mean(), one.cost.mean(), one.cost.max(), one.cost.std(), np.median(one.task_return), outliers)
-    return Seed(len(one.cost), int(one.violated.sum()), *(round(float(number), 4) for number in means))
+    middle, spread = np.median(one.task_return), one.task_return.std()
+    numbers = (one.task_return.mean(), one.cost.mean(), one.cost.max(), one.cost.std(), middle, outliers, spread)
+    return Seed(len(one.cost), int(one.violated.sum()), *(round(float(number), 4) for number in numbers))
 
 
 def _whiskers(costs: np.ndarray) -> tuple[float, float]:

@@ -147,10 +147,8 @@ def train(  # noqa: D417 (what belongs together is told together)
         discount: γ of the cost.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
-        preset: "paper", "fast" or "short".
-        settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
-        epochs: by default the preset's number, or 300.
-        seeds, seed: how many to train at once, and the first one; the others count on.
+        preset, settings: "paper", "fast" or "short", and what differs from it, {"discount": 0.995, "hidden": (256, 256)}.
+        epochs, seeds, seed: the preset's number, or 300; how many to train at once, and the first; the others count on.
         envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
         selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
@@ -251,10 +249,7 @@ def _trained(
     # What cannot be saved is said now, not after the training.
     description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
     schedule = config.schedule
-    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
-        raise ValueError(
-            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
-        )
+    _check_giving(schedule, env)
     full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
     body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
     stored = None if init is None else inherited(pathlib.Path(init))
@@ -287,6 +282,13 @@ def _trained(
         if folder is not None:
             folder.save_policies(policies, len(session.metrics))
     return Run(agent, [one.state for one in session.seeds], policies, session.metrics, config, job)
+
+
+def _check_giving(schedule: BudgetSchedule | None, env: Env | HostEnvs) -> None:
+    if schedule is not None and isinstance(env, HostEnvs) and not env.sauted_together:
+        raise ValueError(
+            "a budget schedule cannot give budgets to environments that were sautéed one by one; pass them bare, with budget=…"
+        )
 
 
 def _begun(body: Drive, stored: Callable[[Any, int], Any] | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
