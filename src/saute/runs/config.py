@@ -151,6 +151,8 @@ class Config:
     """Epochs from one validation to the next."""
     schedule: BudgetSchedule | None = None
     """How the budget of training episodes is chosen, if the experiment asks for it."""
+    shield: str | None = None
+    """SHA-256 of the shield that training is under, if it is; the run folder has a copy of its file."""
 
     @property
     def epochs(self) -> int:
@@ -358,7 +360,8 @@ def check_schedule(asked: Experiment) -> None:
 
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:
     """Without the entries that former versions did not have, where they say nothing: so the files of those stay valid."""
-    values = {name: value for name, value in values.items() if "schedule" not in name or value is not None}
+    later = ("schedule", "budget_schedule", "shield")
+    values = {name: value for name, value in values.items() if name not in later or value is not None}
     model = values["settings"].get("model", {})
     if model.get("pessimism") == 0.0:
         del model["pessimism"]
@@ -370,7 +373,7 @@ def _with_later(values: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(values["settings"])
     if "model" in settings:
         settings["model"] = {"pessimism": 0.0, **settings["model"]}
-    return {"budget_schedule": None, **values, "settings": settings}
+    return {"budget_schedule": None, "shield": None, **values, "settings": settings}
 
 
 def _controller(asked: Experiment, budget: Budget | None) -> Controller:
