@@ -17,12 +17,13 @@ import pytest
 from test_exact import ACTIONS, HISTORIES, STATES, STEPS, tiny
 
 import saute
-from saute.algos.backup import NeedsSettings, Together, backup_for, costs_to_go
+from saute.algos.backup import NeedsSettings, Together, backup_for, costs_to_go, evenly
 from saute.cli.main import main
 from saute.core.protocol import Spec
 from saute.envs.safe_pendulum import Pendulum
 from saute.exact import mdp, minimal_budget
 from saute.learn.nets import Gaussian, Layer, policy_for
+from saute.learn.shielded import Trained
 from saute.paper.exact_pendulum import Grid, least_budget, needed, spend_least, starts
 from saute.runs.checkpoint import save
 from saute.runs.evaluate import Guarded, Outcome, pooled
@@ -101,6 +102,34 @@ def test_from_the_takeover_on_only_the_backup_acts() -> None:
     assert (takeover == takeover[0]).all() and set(takeover[0]) == set(range(20))
     before = time < takeover
     assert 0.3 < (action[before] == 1.0).mean() < 0.7 and 0.1 < is_backup[before].mean() < 0.4
+
+
+def test_guarded_episodes_are_taken_over_when_little_would_be_left() -> None:
+    """An arbitrary action leaves 0.2, which is too little for those that spare more; the backup leaves nothing, and may."""
+    spec = Spec(gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), gym.spaces.Box(-2.0, 2.0, (1,), np.float32), 20)
+    net = Gaussian(4, 1, (4,))
+    together = Together(net, (net.init(jax.random.key(0)),), backup_for(spec, BACKUP), 20, (1.0,), 1.0)
+    roles, times = together.memory(2000), []
+
+    def left(obs: Any, unit: Any) -> Any:
+        return jnp.where(unit[:, 0] == -0.25, 0.0, 0.2)
+
+    for key in jax.random.split(jax.random.key(1), 20):
+        acted = together.act(jnp.full((2000, 1), -0.25), roles, jnp.zeros((2000, 4)), key, left=left)
+        times.append(np.array(acted.extras.takeover))
+        roles = acted.memory
+    spare = np.array(roles.spare)
+    assert np.isneginf(spare).mean() == pytest.approx(0.5, abs=0.05) and spare.max() < 0.3
+    final = times[-1]
+    assert final[spare <= 0.2].mean() == pytest.approx(9.5, abs=0.7), "at random, as if nobody guarded them"
+    assert np.median(final[spare > 0.2]) == 0.0 and (spare > 0.2).sum() > 200
+    assert all((after <= before).all() for before, after in itertools.pairwise(times))
+
+
+def test_rare_kinds_of_rows_come_up_as_often_as_others() -> None:
+    rare = jnp.arange(100) == 7
+    chance = np.array(evenly(rare, ~rare, jnp.zeros(100, bool)))
+    assert chance[7] == 1.0 and chance.sum() == pytest.approx(2.0) and np.ptp(np.delete(chance, 7)) == 0.0
 
 
 def net_of_numbers(weights: Any, bias: Any) -> Any:
@@ -243,20 +272,20 @@ def test_shields_of_other_spaces_and_discounts_are_refused(shielded: pathlib.Pat
 def test_the_smallest_margin_that_keeps_all_episodes_safe_is_chosen() -> None:
     def tested(guard: Guarded, seed: int) -> Outcome:
         """Episodes that need 7, 12 and 15 % more than was estimated."""
-        violated = np.array([0.07, 0.12, 0.15]) > guard.margin
+        violated = np.array([0.07, 0.12, 0.15]) > guard.shield.margin
         zero = np.zeros(3)
         return Outcome(zero, zero, np.full(3, 10), zero, violated, None, np.array([0, 1, 2]))
 
     told = list[str]()
-    guard = Guarded((), (), (), np.float32(0.0))
-    found = _calibrated(pathlib.Path("run"), tested, guard, told.append)
+    shield = Trained((), (), np.float32(0.0))
+    found = _calibrated(pathlib.Path("run"), tested, shield, told.append)
     assert found["margin"] == 0.2 and found["validation"]["episodes"] == 3
     assert found["validation"]["bound"] == pytest.approx(1 - 0.05 ** (1 / 3)) and found["validation"]["intervened"] == 0.1
     assert told[3] == "margin 0.1: 2 of 3 validation episodes violate, the shield stepped in in 10.00 % of steps"
     with pytest.raises(
         ValueError, match=r"run: no margin up to 0.8 of the budget keeps all 3 validation episodes safe, 3 still"
     ):
-        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(guard._replace(margin=0.0), seed), guard, told.append)
+        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(Guarded((), shield), seed), shield, told.append)
 
 
 @pytest.mark.parametrize(

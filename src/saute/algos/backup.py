@@ -12,6 +12,7 @@ and b(s, a) is fitted to their τ-quantile (Koenker & Bassett 1978): mean of max
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,10 +28,14 @@ from saute.learn.nets import Gaussian, GaussianParameters, SquashedGaussian
 from saute.learn.soft import Drawn
 from saute.learn.statistics import Statistics, inputs_of, nothing, updated
 
-__all__ = ["Backup", "Needs", "NeedsSettings", "Restless", "Together", "backup_for", "costs_to_go", "inputs"]
+__all__ = ["Backup", "Needs", "NeedsSettings", "Restless", "Together", "backup_for", "costs_to_go", "evenly", "inputs"]
 
-POLICY, BACKUP, ANYTHING = 0, 1, 2
-"""Who acts before the backup takes over."""
+POLICY, BACKUP, ANYTHING, MENACE = 0, 1, 2, 3
+"""Who acts before the backup takes over: the last one does what costs most, if that is known."""
+CANDIDATES = 8
+"""Of so many arbitrary actions it takes the one that the critics of the backup, or b(s, a), like least."""
+SPARE = 0.3
+"""Guarded episodes spare up to this share of the budgets."""
 CHANGES = 1 / 25
 """How often it is decided anew who that is; the trained policy in every second case."""
 
@@ -42,6 +47,8 @@ class Roles(NamedTuple):
     held: Any
     time: Int[Array, " env"]
     takeover: Int[Array, " env"]
+    spare: Float[Array, " env"]
+    """Shares of the budgets that a guarded episode has left when the backup takes over; −∞ in those that nobody guards."""
 
 
 class Noted(NamedTuple):
@@ -50,6 +57,10 @@ class Noted(NamedTuple):
     unit: Any
     time: Int[Array, " env"]
     takeover: Int[Array, " env"]
+
+
+Left = Callable[[Float[Array, "env obs"], Any], Float[Array, " env"]]
+"""(observations, actions) → the share of the budgets that is left if the backup follows, the least of all constraints."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,21 +83,46 @@ class Together:
 
     def memory(self, count: int) -> Roles:
         zero = jnp.zeros(count, jnp.int32)
-        return Roles(zero, self.learner.weighing.uniform(jax.random.key(0), count), zero, zero)
+        return Roles(zero, self.learner.weighing.uniform(jax.random.key(0), count), zero, zero, jnp.zeros(count))
 
-    def act(self, backup: Any, roles: Roles, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        """The action of whoever's turn it is; `backup` is what that would do."""
-        count, keys = len(obs), jax.random.split(key, 4)
-        takeover = jnp.where(roles.time == 0, jax.random.randint(keys[0], (count,), 0, self.horizon), roles.takeover)
-        changes = (roles.time == 0) | (jax.random.uniform(keys[1], (count,)) < CHANGES)
-        role = jnp.where(changes, jnp.maximum(0, jax.random.randint(keys[2], (count,), -1, 3)), roles.role)
+    def act(
+        self,
+        backup: Any,
+        roles: Roles,
+        obs: Float[Array, "env obs"],
+        key: PRNGKeyArray,
+        menace: Any = None,
+        left: Left | None = None,
+    ) -> Acted:
+        """The action of whoever's turn it is; `backup` is what that would do, `menace` what costs most.
+
+        Half of the episodes are guarded if it is known what would be `left` after an action: there the backup takes over after
+        the first action that leaves less than is to be spared.
+        """
+        count, keys = len(obs), jax.random.split(key, 5)
+        first = roles.time == 0
+        takeover = jnp.where(first, jax.random.randint(keys[0], (count,), 0, self.horizon), roles.takeover)
+        spare = jax.random.uniform(keys[4], (count,), minval=-SPARE, maxval=SPARE)
+        spare = jnp.where(first, jnp.where(spare < 0.0, -jnp.inf, spare), roles.spare)
+        changes = first | (jax.random.uniform(keys[1], (count,)) < CHANGES)
+        others = ANYTHING if menace is None else MENACE
+        role = jnp.where(changes, jnp.maximum(0, jax.random.randint(keys[2], (count,), 1 - others, others + 1)), roles.role)
         held = _where(changes, self.learner.weighing.uniform(keys[3], count), roles.held)
         # The first action of every takeover is not the backup's: what it would need after others is what is asked of b(s, a).
         role = jnp.where((roles.time == takeover) & (role == BACKUP), POLICY, role)
         role = jnp.where(roles.time > takeover, BACKUP, role)
         unit = _where(role == POLICY, self._trained(obs), _where(role == BACKUP, backup, held))
-        memory = Roles(role, held, roles.time + 1, takeover)
+        unit = unit if menace is None else _where(role == MENACE, menace, unit)
+        if left is not None:
+            lacking = (left(obs, unit) < spare) & (role != BACKUP)
+            takeover = jnp.where(lacking, jnp.minimum(takeover, roles.time), takeover)
+        memory = Roles(role, held, roles.time + 1, takeover, spare)
         return Acted(self.learner.weighing.scale(unit), memory, Noted(unit, roles.time, takeover))
+
+    def menace(self, worth: Callable[[Any], Float[Array, " env"]], count: int, key: PRNGKeyArray) -> Any:
+        """Of some arbitrary actions the one that is worth least, in each of so many environments."""
+        each = jax.vmap(lambda key: self.learner.weighing.uniform(key, count))(jax.random.split(key, CANDIDATES))
+        return each[jax.vmap(worth)(each).argmin(0), jnp.arange(count)]
 
     def spending_least(self, backup: PyTree, obs: Float[Array, "env obs"]) -> Any:
         """What a finished backup does, as soft actor-critic has it."""
@@ -99,11 +135,7 @@ class Together:
         obs = obs[:, : self.policy.observations]
         parts = zip(self.trained, jnp.array_split(obs, len(self.trained)), strict=True)
         action = jnp.concatenate([self.policy.decide(parameters, (), part)[0] for parameters, part in parts])
-        squashed = self.learner.weighing.policy
-        if not isinstance(squashed, SquashedGaussian):
-            return action
-        low, high = jnp.asarray(squashed.low), jnp.asarray(squashed.high)
-        return jnp.clip((2.0 * action - high - low) / jnp.maximum(high - low, 1e-9), -1.0, 1.0)
+        return self.learner.weighing.unscaled(action)
 
     def shares(self, cost: Float[Array, "*time_env_constraint"], batch: int) -> Float[Array, "*time_env constraint"]:
         """Costs in shares of the budgets; one constraint is a column too."""
@@ -142,9 +174,11 @@ class Backup:
         return self.together.memory(count)
 
     def act(self, state: SacState, memory: Roles, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        own_key, key = jax.random.split(key)
-        backup = self.together.learner.act(state, (), obs[:, : self.together.bare], own_key).extras
-        return self.together.act(backup, memory, obs, key)
+        own_key, worst_key, key = jax.random.split(key, 3)
+        together, bare = self.together, obs[:, : self.together.bare]
+        learner, seen = together.learner, together.learner.seen(state, bare)
+        menace = together.menace(lambda unit: learner.worth(state.critics, seen, unit), len(obs), worst_key)
+        return together.act(learner.act(state, (), bare, own_key).extras, memory, obs, key, menace)
 
     def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         bare, reward = self.together.bare, -self.together.shares(rows.cost, 1).sum(-1)
@@ -219,17 +253,26 @@ class Needs:
         return self.together.memory(count)
 
     def act(self, state: NeedsState, memory: Roles, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        return self.together.act(self.together.spending_least(self.backup, obs), memory, obs, key)
+        together, (worst_key, key) = self.together, jax.random.split(key)
+
+        def left(obs: Float[Array, "env obs"], unit: Any) -> Float[Array, " env"]:
+            x = inputs_of(state.observed)(inputs(together.learner, obs[:, : together.bare], unit))
+            return jnp.min(obs[:, together.bare :] - self.policy.distribution(state.parameters, x)[0], axis=1)
+
+        menace = together.menace(lambda unit: left(obs, unit), len(obs), worst_key)
+        return together.act(together.spending_least(self.backup, obs), memory, obs, key, menace, left)
 
     def learn(self, state: NeedsState, rows: Transition, episodes: Episodes, key: PRNGKeyArray) -> tuple[NeedsState, Metrics]:
-        """Fit steps from the takeover on; every second row is the takeover itself."""
+        """Fit steps from the takeover on: every second row is the takeover itself, and every second one needs much."""
         togo, known = costs_to_go(self.together.shares(rows.cost, 2), episodes.ended, self.together.discount)
         x = inputs(self.together.learner, rows.obs[..., : self.together.bare], rows.extras.unit)
         first, later = rows.extras.time == rows.extras.takeover, rows.extras.time > rows.extras.takeover
-        share = [jnp.where(one & known, 1.0 / jnp.maximum(1, (one & known).sum()), 0.0) for one in (first, later)]
+        mean = jnp.sum(togo, axis=(0, 1), where=(first & known)[..., None]) / jnp.maximum(1, (first & known).sum())
+        much = (togo > mean).any(-1)
+        share = evenly(*(kind & known & half for kind in (first, later) for half in (much, ~much)))
         x, togo = x.reshape(-1, x.shape[-1]), togo.reshape(-1, togo.shape[-1])
         state = state._replace(observed=updated(state.observed, x))
-        places, seen = jnp.cumsum((share[0] + share[1]).ravel()), inputs_of(state.observed)
+        places, seen = jnp.cumsum(share.ravel()), inputs_of(state.observed)
 
         def one(state: NeedsState, key: PRNGKeyArray) -> tuple[NeedsState, Array]:
             drawn = jax.random.uniform(key, (self.settings.batch,)) * places[-1]
@@ -240,8 +283,7 @@ class Needs:
             return state._replace(parameters=parameters, optimiser=optimiser), loss
 
         state, losses = jax.lax.scan(one, state, jax.random.split(key, self.settings.updates))
-        mean = jnp.sum(share[0].ravel()[:, None] * togo)
-        return state, {"needs_loss": losses.mean(), "need": mean}
+        return state, {"needs_loss": losses.mean(), "need": mean.sum()}
 
     def _loss(
         self, parameters: GaussianParameters, x: Float[Array, "row in"], togo: Float[Array, "row constraint"]
@@ -282,6 +324,11 @@ class Restless:
         never = jnp.full_like(memory.takeover, self.together.horizon + 1)
         acted = self.together.act(self.together.spending_least(self.backup, obs), memory, obs, key)
         return acted.action, acted.memory._replace(takeover=never)
+
+
+def evenly(*kinds: Bool[Array, "*rows"]) -> Float[Array, "*rows"]:
+    """Of each row, how often it is to be drawn, so that all kinds of rows that there are come up equally often."""
+    return jnp.stack([jnp.where(kind, 1.0 / jnp.maximum(1, kind.sum()), 0.0) for kind in kinds]).sum(0)
 
 
 def inputs(learner: SacAgent, obs: Float[Array, "*batch obs"], unit: Any) -> Float[Array, "*batch in"]:

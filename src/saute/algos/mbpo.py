@@ -158,6 +158,9 @@ class MbpoAgent:
     def act(self, state: MbpoState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
         return self.actor.act(state.sac, memory, obs, key)
 
+    def noted(self, action: Array) -> Array:
+        return self.actor.noted(action)
+
     def observe(self, state: MbpoState, rows: Transition, key: PRNGKeyArray) -> tuple[MbpoState, Metrics]:
         """Keep a real step and, if this epoch has a fitted model, imagine and update."""
         if len(rows.terminated) != 1:

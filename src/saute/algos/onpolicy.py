@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saute.core.encoder import Image, pixels_of
+from saute.core.masks import along
 from saute.core.protocol import Episodes, Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, check_limits, mean, penalise
@@ -257,6 +258,7 @@ class OnPolicyAgent:
 
         advantage, target = estimate(state.value, rows.reward, settings.discount, settings.trace)
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        advantage = _own(rows, advantage)
         if constraint.limit is None:
             return advantage, target, jnp.zeros_like(advantage), jnp.zeros_like(advantage)
 
@@ -269,7 +271,7 @@ class OnPolicyAgent:
         weights = constraint.weights(episodes)
         if weights is not None:
             cost_advantage = cost_advantage * weights
-        return advantage, target, cost_advantage - cost_advantage.mean((0, 1)), cost_target
+        return advantage, target, _own(rows, cost_advantage - cost_advantage.mean((0, 1))), cost_target
 
     def _fit_costs(self, state: OnPolicyState, obs: Array, target: Array) -> tuple[MLP, PyTree]:
         """The value net of the cost, or of each, after its fit, with its optimiser."""
@@ -295,6 +297,13 @@ class OnPolicyAgent:
         start, end = pixels_of(self.policy.image), self.policy.observations - self.budgets
         known = updated(state.observed or nothing(end - start), obs[..., start:end])
         return state._replace(observed=known, normaliser=inputs_of(known, start, self.budgets)), {}
+
+
+def _own(rows: Transition, advantage: Array) -> Array:
+    """0 where somebody else chose the action: a policy that never draws it has nothing to learn from what came of it."""
+    if isinstance(rows.foreign, tuple):
+        return advantage
+    return jnp.where(along(rows.foreign, advantage), 0.0, advantage)
 
 
 def _shrunk(epoch: Int[Array, ""], epochs: int | None) -> Float[Array, ""] | float:

@@ -199,6 +199,10 @@ class SacAgent:
         unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
         return Acted(self.weighing.scale(unit), extras=unit)
 
+    def noted(self, action: Any) -> Any:
+        """The actions in (−1, 1), if they are vectors."""
+        return self.weighing.unscaled(action)
+
     def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         """Store a step of all environments, then make as many updates as are due."""
         settings, count = self.settings, len(rows.terminated)
@@ -354,6 +358,12 @@ class SacAgent:
     def smaller(self, critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, "row ..."]:
         """min(Q₁, Q₂)(s, a)."""
         return jnp.minimum(*(self.weighing.values(net, obs, weighed) for net in critics))
+
+    def worth(
+        self, critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], action: Float[Array, "row ..."]
+    ) -> Float[Array, " row"]:
+        """min(Q₁, Q₂)(s, a) of given actions."""
+        return jnp.minimum(*(self.weighing.value(net, obs, action) for net in critics))
 
     def critics_loss(self, critics: tuple[MLP, ...], batch: Batch, target: Float[Array, " row"]) -> Float[Array, ""]:
         """Σ E(Qᵢ(s, a) − y)²."""

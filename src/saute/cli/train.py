@@ -21,6 +21,7 @@ from saute.runs.folder import TrainingError, begun, discard_start, inherited, re
 from saute.runs.loop import run
 from saute.runs.presets import changed, stored_preset
 from saute.runs.shards import train_in_shards
+from saute.runs.shielding import shielded
 from saute.runs.source import refuse_modules
 from saute.runs.state import PARTS
 
@@ -35,6 +36,8 @@ class Shell:
     """Run folder; by default runs/ENV-METHOD-ALGO."""
     init: pathlib.Path | None = None
     """Run folder whose policies and values training begins with."""
+    shield: pathlib.Path | None = None
+    """Run folder whose shield replaces actions after which the budget might not suffice; saute shield makes it."""
     log: tuple[str, ...] = ()
     """tensorboard, wandb: log there as well; metrics.jsonl is always written."""
     snapshots: int = 0
@@ -139,6 +142,8 @@ class Resume:
 def train(options: Train) -> None:
     try:
         config = configured(options.experiment, options.changes)
+        if options.shell.shield is not None:
+            config = shielded(config, options.shell.shield)
     except ValueError as problem:
         raise UserError(str(problem)) from problem
     asked = config.experiment
@@ -153,6 +158,8 @@ def train(options: Train) -> None:
             inherited(options.shell.init)  # What cannot be begun with is said before a folder is made.
         except (TrainingError, CheckpointError) as problem:
             raise UserError(str(problem)) from problem
+    if options.shell.shield is not None and options.machines.ray is not None:
+        raise UserError("--shield is not for --ray, whose machines may not see that run; leave one of them out")
     _run(config, out, options.shell, options.machines)
     print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
 
@@ -184,7 +191,7 @@ def _run(config: Config, out: pathlib.Path, shell: Shell, machines: Machines) ->
         with parting(lambda: _parting(out, fresh)):
             out.mkdir(parents=True, exist_ok=True)
             if machines.ray is None:
-                run(config, out, shell.log, shell.init, snapshots=shell.snapshots)
+                run(config, out, shell.log, shell.init, snapshots=shell.snapshots, shield=shell.shield)
                 return
             with crew(machines) as workers:
                 train_in_shards(config, out, workers, shell.log)

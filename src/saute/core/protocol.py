@@ -95,6 +95,8 @@ class Transition(NamedTuple):
     truncated: Bool[Any, "*time env"]
     extras: PyTree
     """What the learner wanted to keep when it acted, such as the log-probability."""
+    foreign: Bool[Any, "*time env"] | tuple[()] = ()
+    """Where somebody else chose the action, such as a shield; nothing, if the learner chose all of them."""
 
 
 class Episodes(NamedTuple):

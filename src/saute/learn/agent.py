@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from saute.core.protocol import Episodes, Transition
 
-__all__ = ["Acted", "Actor", "Agent", "Decider", "Metrics", "Settings", "fills", "named", "unchanged"]
+__all__ = ["Acted", "Actor", "Agent", "Decider", "Metrics", "Noting", "Settings", "fills", "named", "unchanged"]
 
 State: TypeAlias = PyTree
 """Everything that training changes."""
@@ -57,6 +57,14 @@ class Decider(Protocol):
 
     def decide(self, parameters: PyTree, memory: Memory, obs: Float[Array, "env obs"]) -> tuple[Array, Memory]:
         """The deterministic action for every observation, and the memory for the next step."""
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A learner that notes its actions in its own way, and can do so with those that somebody else chose."""
+
+    def noted(self, action: Any) -> PyTree:
+        """What it would have noted with these actions."""
 
 
 @runtime_checkable

@@ -57,6 +57,11 @@ class Drawn:
         """The action that is taken, for one in (−1, 1)."""
         return self.policy.scale(action)
 
+    def unscaled(self, action: Float[Array, "row action"]) -> Float[Array, "row action"]:
+        """The one in (−1, 1), for an action that somebody else chose."""
+        low, high = jnp.asarray(self.policy.low), jnp.asarray(self.policy.high)
+        return jnp.clip((2.0 * action - high - low) / jnp.maximum(high - low, 1e-9), -1.0, 1.0)
+
     def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], key: PRNGKeyArray) -> Weighed:
         dist = self.policy.distribution(parameters, obs)
         u = self.policy.unsquashed(dist, key)
@@ -109,6 +114,9 @@ class Enumerated:
         return jax.random.randint(key, (count,), 0, self.policy.actions)
 
     def scale(self, action: Int[Array, " row"]) -> Int[Array, " row"]:
+        return action
+
+    def unscaled(self, action: Int[Array, " row"]) -> Int[Array, " row"]:
         return action
 
     def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], key: PRNGKeyArray) -> Weighed:

@@ -62,7 +62,7 @@ BudgetSchedule = PiSchedule | QSchedule
 SCHEDULES: dict[str, type[BudgetSchedule]] = {"pi": PiSchedule, "q": QSchedule}
 MOST_ENVS = 20
 MOST_SEEDS = 1000
-LATER = {"budget_schedule", "schedule", "evaluate_every"}
+LATER = {"budget_schedule", "schedule", "evaluate_every", "shield"}
 """Entries that former versions did not have, and that say nothing if they are null."""
 LONGEST_WHOLE = 100_000
 """Longer episodes are not waited for: an epoch ends before they do."""
@@ -157,6 +157,8 @@ class Config:
     """Epochs from one validation to the next."""
     schedule: BudgetSchedule | None = None
     """How the budget of training episodes is chosen, if the experiment asks for it."""
+    shield: str | None = None
+    """SHA-256 of the shield that training is under, if it is; the run folder has a copy of its file."""
 
     @property
     def epochs(self) -> int:

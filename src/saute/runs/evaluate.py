@@ -21,9 +21,8 @@ from saute.envs.from_gym import HostEnvs
 from saute.learn.agent import Acted, Decider, Memory, unchanged
 from saute.learn.drive import Window, host_steps, rollout
 from saute.learn.nets import Net
+from saute.learn.shielded import Guard, Trained
 from saute.learn.stream import Stream, begin, begin_on_host, select
-from saute.serve.description import Description
-from saute.serve.shield import as_inputs
 
 __all__ = [
     "TEST_SEED",
@@ -184,34 +183,25 @@ class Guarded(NamedTuple):
     """Parameters of a shielded policy."""
 
     policy: PyTree
-    backup: PyTree
-    needs: PyTree
-    margin: Float[Any, ""]
+    shield: Trained
 
 
 @dataclasses.dataclass(frozen=True)
 class Shielded:
-    """A policy under its shield, as in `serve.shield`, for observations that end with z; it counts how often that steps in."""
+    """A policy under its shield, for observations that end with z; it counts how often that steps in."""
 
     policy: Decider
-    backup: Net
-    needs: Net
-    about: Description
-    """Of the backup."""
+    guard: Guard
 
     @property
     def observations(self) -> int:
-        return self.about.bare + self.constraints
-
-    @property
-    def constraints(self) -> int:
-        return self.needs.actions  # type: ignore[union-attr]
+        return self.guard.about.bare + self.guard.needs.actions  # type: ignore[union-attr]
 
     def init(self, key: PRNGKeyArray) -> Guarded:
         keys = jax.random.split(key, 3)
-        nets = (self.policy, self.backup, self.needs)
+        nets = (self.policy, self.guard.backup, self.guard.needs)
         policy, backup, needs = (net.init(one) for net, one in zip(nets, keys, strict=True))
-        return Guarded(policy, backup, needs, jnp.zeros(()))
+        return Guarded(policy, Trained(backup, needs, jnp.zeros(())))
 
     def memory(self, count: int) -> tuple[Int[Array, " env"], Memory]:
         """How often it stepped in, and what the policy remembers."""
@@ -219,14 +209,10 @@ class Shielded:
 
     def decide(self, parameters: Guarded, memory: Any, obs: Float[Array, "env obs"]) -> tuple[Array, Any]:
         """The policy's action where z ≥ b(s, a) + margin for every constraint, else the backup's."""
-        bare, z = obs[:, : self.about.bare], obs[:, self.about.bare :]
+        size = self.guard.about.bare
         action, own = self.policy.decide(parameters.policy, memory[1], obs[:, : self.policy.observations])
-        if self.about.low is not None:
-            action = jnp.clip(action, jnp.asarray(self.about.low), jnp.asarray(self.about.high))
-        seen = jnp.concatenate([bare, as_inputs(self.about, action, jnp)], axis=1)
-        need, _ = self.needs.decide(parameters.needs, (), seen)
-        stops = ~(z >= jnp.maximum(need, 0.0) + parameters.margin).all(1)
-        instead, _ = self.backup.decide(parameters.backup, (), bare)
+        action = self.guard.bounded(action)
+        instead, stops = self.guard(parameters.shield, obs[:, :size], obs[:, size:], action)
         return jnp.where(along(stops, action), instead, action), (memory[0] + stops, own)
 
 

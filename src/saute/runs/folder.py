@@ -35,6 +35,7 @@ from saute.runs.config import Config
 from saute.runs.holding import MARK, held, holder_of
 from saute.runs.pretrained import located, place_of
 from saute.runs.report import versions
+from saute.runs.shield import KEPT, keep_shield
 from saute.runs.trained import finite, save_policies
 
 __all__ = [
@@ -67,7 +68,7 @@ Metrics = dict[str, float]
 
 Show = Callable[[Any], Any]
 """Seed → parameters of its policy, as far as it is."""
-OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock", MARK)
+OWN = ("config.json", "versions.json", "metrics.jsonl", ".lock", MARK, KEPT)
 """What a run writes into its folder before its first checkpoint."""
 INHERITED = {"policy", "value", "cost_value", "critics", "target_critics", "cost_critic", "target_cost_critic", "normaliser"}
 """What a training can begin with of another: nets, and what they see observations through."""
@@ -171,6 +172,11 @@ class Folder:
         for old in [one for one in numbered(place) if int(one.stem) < epoch][:-1]:
             old.unlink()
 
+    def keep_shield(self, run: str | pathlib.Path) -> None:
+        """Keep a copy of the shield of another run, to be continued with."""
+        with self._writing():
+            keep_shield(run, self.path)
+
     def save_policies(self, policies: list[Any], epochs: int, name: str = "policy.safetensors") -> None:
         """Save the policies that so many epochs came to."""
         with self._writing():
@@ -195,7 +201,8 @@ class Folder:
         except FileNotFoundError:
             return  # checkpoints know their configuration themselves
         asked = self.config.as_json()
-        other = sorted(name for name in asked if name != "epochs" and stored.get(name) != asked[name])
+        names = asked.keys() | stored.keys()  # a shield or a schedule that is not asked for is not in it
+        other = sorted(name for name in names if name != "epochs" and stored.get(name) != asked.get(name))
         if other:
             raise TrainingError(
                 f"{self.path} holds a run with other settings ({', '.join(other)}); choose another folder with --out, or "

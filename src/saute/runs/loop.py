@@ -33,6 +33,8 @@ from saute.runs.evaluate import TEST_SEED, Sampled, tested
 from saute.runs.folder import Folder, Metrics, TrainingError, inherited, opened
 from saute.runs.outcomes import HOST_BATCH, Evaluation, certified
 from saute.runs.report import each_named, reporting
+from saute.runs.shield import kept_shield, stored_shield
+from saute.runs.shielding import careful, shielded
 from saute.runs.source import IN_PYTHON, Source, Trainable, is_ready
 from saute.runs.trained import policy_description, policy_of
 from saute.runs.validation import Selection, validated
@@ -131,6 +133,7 @@ def train(  # noqa: D417 (what belongs together is told together)
     selection: Selection | None = None,
     budget_schedule: BudgetSchedule | Literal["pi", "q"] | None = None,
     evaluate_every: int | None = None,
+    shield: str | pathlib.Path | None = None,
     init: str | pathlib.Path | None = None,
     out: str | pathlib.Path | None = None,
     hook: Hook | None = None,
@@ -153,6 +156,7 @@ def train(  # noqa: D417 (what belongs together is told together)
         selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
         evaluate_every: tests the policies as they stand every so many epochs, in 100 validation episodes; see the metrics.
+        shield: a run folder, whose shield replaces actions after which the budget might not suffice.
         init, out: run folders: the one whose policies and values training begins with, and its own.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
         advise: told once, if the unsafe reward does not fit the rewards of the task; by default a `UserWarning`.
@@ -161,6 +165,7 @@ def train(  # noqa: D417 (what belongs together is told together)
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
     asked |= {"seeds": seeds, "epochs": epochs, "seed": seed, "evaluate_every": evaluate_every}
     job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **asked)
+    job = job if shield is None else job.under(shield)
     return _trained(job, out, init, hook, advise, checkpoint_seconds)
 
 
@@ -173,6 +178,12 @@ class _Job(NamedTuple):
     config: Config
     selection: Selection | None = None
     source: Source | None = None
+    shield: str | pathlib.Path | None = None
+    """The run whose shield training is under; None if there is none, or if the folder has it already."""
+
+    def under(self, shield: str | pathlib.Path) -> _Job:
+        """The same under the shield of a run."""
+        return self._replace(config=shielded(self.config, shield), shield=shield)
 
     def test_env(self, count: int, budget: Budget | None = None) -> Env | HostEnvs:
         """The environment of tests: made anew by its name or its function; where it cannot be, that of training."""
@@ -245,9 +256,9 @@ def _trained(
 ) -> Run:
     env, config = job.env, job.config
     seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
-    agent = job.algorithm.agent(spec_of(env))
+    agent = _agent(job, out)
     # What cannot be saved is said now, not after the training.
-    description = {} if out is None else policy_description(spec_of(env), agent.policy, epochs)
+    description = {} if out is None else policy_description(spec_of(env), cast(Any, agent.policy), epochs)
     schedule = config.schedule
     _check_giving(schedule, env)
     full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
@@ -263,6 +274,8 @@ def _trained(
     way = job.way(agent, body)
 
     with opened(out, config, description, shown, snapshots) as folder:
+        if folder is not None and job.shield is not None:
+            folder.keep_shield(job.shield)
         begun = body.first([jax.random.fold_in(jax.random.key(seed + i), 0) for i in range(seeds)])
         session = Session(*((begun, []) if folder is None else folder.recover(begun, epochs)))
         advised = _advising(session.metrics, getattr(env, "options", None), env.horizon)
@@ -291,6 +304,17 @@ def _check_giving(schedule: BudgetSchedule | None, env: Env | HostEnvs) -> None:
         )
 
 
+def _agent(job: _Job, out: str | pathlib.Path | None) -> Agent:
+    """The learner, under a shield if the configuration says so."""
+    agent: Agent = job.algorithm.agent(spec_of(job.env))
+    if job.config.shield is None:
+        return agent
+    if job.shield is None:
+        place = pathlib.Path(cast(Any, out))
+        return careful(agent, job.env, kept_shield(place, job.config.shield), place)
+    return careful(agent, job.env, stored_shield(job.shield), pathlib.Path(job.shield))
+
+
 def _begun(body: Drive, stored: Callable[[Any, int], Any] | None, keys: Sequence[PRNGKeyArray]) -> list[Any]:
     """Every seed before its first epoch, with the policy and the values of another run if there is one."""
     seeds = body.first(keys)
@@ -312,15 +336,16 @@ def run(
     init: pathlib.Path | None = None,
     advise: Advise = _printed,
     snapshots: int = 0,
+    shield: pathlib.Path | None = None,
 ) -> Run:
-    """Train a configuration in a folder, from where it stands, and tell how it goes.
+    """Train a configuration in a folder, from where it stands, and tell how it goes; the shield is that of a run.
 
     The policies of so many epochs on the way are kept, each a like factor after the one before.
     """
     algorithm, env, asked = algorithm_of(config), environment_of(config), config.experiment
     ledger = ledger_of(env, algorithm, asked.budget, asked.discount)
     with reporting(config, out, logs) as report:
-        job = _Job(algorithm, env, ledger, config, selection_of(config))
+        job = _Job(algorithm, env, ledger, config, selection_of(config), shield=shield)
         return _trained(job, out, init, report.epoch, advise, begin=report.begin, snapshots=snapshots)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from saute.core.files import write_atomically
 from saute.core.typed import rebuilt
 from saute.runs.checkpoint import CheckpointError, digest_beside, load, refuse_unlike
 from saute.runs.policy import file_of
@@ -18,10 +19,27 @@ from saute.serve.nets import network_of
 from saute.serve.policy import Policy
 from saute.serve.shield import Shield
 
-__all__ = ["FILE", "PARTS", "digest_of", "file_of_shield", "has_shield", "load_shield", "stored_shield"]
+__all__ = [
+    "FILE",
+    "KEPT",
+    "PARTS",
+    "StoredShield",
+    "digest_of",
+    "file_of_shield",
+    "has_shield",
+    "keep_shield",
+    "kept_shield",
+    "load_shield",
+    "stored_shield",
+]
 
 FILE = "shield.safetensors"
+"""Of a run's own policies."""
+KEPT = "exploration.safetensors"
+"""That of an earlier run, which a run trains under."""
 PARTS = ("backup", "needs")
+StoredShield = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]
+"""What the file of a shield says, and the arrays of its parts by their names."""
 
 
 def digest_of(file: pathlib.Path) -> str:
@@ -48,9 +66,38 @@ def _places(run: str | pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return place_of(run) / FILE, file_of(run).parent / FILE
 
 
-def stored_shield(run: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    """What the file of a shield says, and the arrays of its backup and its needs; those of other policies are refused."""
+def stored_shield(run: str | pathlib.Path) -> StoredShield:
+    """The shield of a run; those of other policies, or of another configuration, are refused."""
     file, policies = file_of_shield(run), digest_of(file_of(run))
+    stored = _read(file, digest_beside(file), f"saute shield {run}")
+    made_for = stored[0]["policy"]
+    if made_for != policies:
+        raise CheckpointError(
+            f"{file} was made for other policies (SHA-256 {made_for[:12]}) than those of {run} ({policies[:12]}); make "
+            f"it anew with saute shield {run}"
+        )
+    return stored
+
+
+def keep_shield(run: str | pathlib.Path, out: pathlib.Path) -> None:
+    """Put a copy of the shield of a run into the folder of another one, which trains under it."""
+    stored_shield(run)
+    write_atomically(out / KEPT, file_of_shield(run).read_bytes())
+
+
+def kept_shield(out: pathlib.Path, digest: str) -> StoredShield:
+    """The shield that a run trains under, if it is still the one that its configuration names by its SHA-256."""
+    file = out / KEPT
+    if not file.exists() or digest_of(file) != digest:
+        raise CheckpointError(
+            f"{file} is not the shield that {out} trains under (SHA-256 {digest[:12]}); restore a copy, or name the run that "
+            "it is of with --shield"
+        )
+    return _read(file, None, "saute shield")
+
+
+def _read(file: pathlib.Path, config: str | None, anew: str) -> StoredShield:
+    """What the file of a shield says, and the arrays of its backup and its needs."""
 
     def fits(meta: dict[str, Any], table: Mapping[str, Any]) -> None:
         try:
@@ -60,14 +107,9 @@ def stored_shield(run: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, di
             raise CheckpointError(f"{file} does not describe a shield ({problem}); make it anew with saute shield") from None
         refuse_unlike(expected, table, file)
 
-    arrays, meta = load(file, fits, digest_beside(file))
-    if meta["policy"] != policies:
-        raise CheckpointError(
-            f"{file} was made for other policies (SHA-256 {meta['policy'][:12]}) than those of {run} ({policies[:12]}); make "
-            f"it anew with saute shield {run}"
-        )
+    arrays, meta = load(file, fits, config)
     if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise CheckpointError(f"{file}: parameters are not finite; make it anew with saute shield {run}")
+        raise CheckpointError(f"{file}: parameters are not finite; make it anew with {anew}")
     begins = {part: f"['{part}']" for part in PARTS}
     return meta, {
         part: {name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)}

@@ -23,6 +23,7 @@ from saute.evidence.stats import upper_bound
 from saute.learn.agent import Agent
 from saute.learn.drive import drive
 from saute.learn.nets import Net
+from saute.learn.shielded import Careful, Guard, Trained
 from saute.runs.build import environment_of
 from saute.runs.checkpoint import save
 from saute.runs.config import Config
@@ -30,11 +31,11 @@ from saute.runs.evaluate import Guarded, Outcome, Shielded, evaluator
 from saute.runs.folder import source_of
 from saute.runs.policy import file_of
 from saute.runs.pretrained import place_of
-from saute.runs.shield import FILE, PARTS, digest_of, stored_shield
+from saute.runs.shield import FILE, PARTS, StoredShield, digest_of, file_of_shield, stored_shield
 from saute.runs.trained import finite, net_of, nets_of, policy_description, tree_of
 from saute.serve.description import described
 
-__all__ = ["ShieldSettings", "guarded", "make_shield", "with_budget_shown"]
+__all__ = ["ShieldSettings", "careful", "guarded", "make_shield", "shielded", "with_budget_shown"]
 
 MARGINS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """From which the margin is chosen, in shares of the budgets."""
@@ -95,9 +96,9 @@ def make_shield(run: pathlib.Path, config: Config, settings: ShieldSettings, tol
     estimate = Needs(fitting, together, backup)
     needs = _trained(estimate, made(many), fitting.epochs, settings.seed + 1, told, "needs", "needs_loss", "need")
     about = policy_description(bare, learner.policy, epochs)
-    trial = Shielded(Restless(together, backup), learner.policy, estimate.policy, described(about))
+    trial = Shielded(Restless(together, backup), Guard(learner.policy, estimate.policy, described(about)))
     episodes = settings.validation * len(parameters)
-    found = _calibrated(run, evaluator(trial, made(episodes), episodes), Guarded((), backup, needs, 0.0), told)
+    found = _calibrated(run, evaluator(trial, made(episodes), episodes), Trained(backup, needs, 0.0), told)
     if digest_of(file_of(run)) != digest:
         raise ValueError(f"{run} changed while its shield was made; wait until its training has ended, and make it again")
     pair = Spec(
@@ -119,8 +120,7 @@ def _bare(run: pathlib.Path, env: Any) -> Spec:
         raise ValueError(f"{run} sees pictures, from which what is needed cannot be estimated; shields are for vectors")
     if isinstance(env.action_space, spaces.MultiDiscrete):
         raise ValueError(f"{run} has several discrete actions, {env.action_space}; a shield is for a vector or for one")
-    size = env.observation_space.shape[0] - env.options.constraints
-    seen = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+    seen = spaces.Box(-np.inf, np.inf, (_bare_size(env),), np.float32)
     return Spec(seen, env.action_space, env.horizon, None, env.options.budget_shape)
 
 
@@ -143,10 +143,10 @@ def _trained(agent: Agent, env: Env | HostEnvs, epochs: int, seed: int, told: To
     return body.export(state)
 
 
-def _calibrated(run: pathlib.Path, test: Callable[[PyTree, int], Outcome], guard: Guarded, told: Told) -> dict[str, Any]:
+def _calibrated(run: pathlib.Path, test: Callable[[PyTree, int], Outcome], shield: Trained, told: Told) -> dict[str, Any]:
     """The smallest margin with which no validation episode violates, though arbitrary actions interrupt the policies."""
     for margin in MARGINS:
-        outcome = test(guard._replace(margin=np.float32(margin)), VALIDATION.start)
+        outcome = test(Guarded((), shield._replace(margin=np.float32(margin))), VALIDATION.start)
         assert outcome.violated is not None and outcome.intervened is not None
         k, n = int(outcome.violated.sum()), len(outcome.length)
         share = float(outcome.intervened.sum() / outcome.length.sum())
@@ -163,11 +163,49 @@ def _calibrated(run: pathlib.Path, test: Callable[[PyTree, int], Outcome], guard
 
 def guarded(run: pathlib.Path, net: Any, parameters: Sequence[PyTree]) -> tuple[Shielded, list[Guarded]]:
     """The policies of a run under its stored shield."""
-    meta, arrays = stored_shield(run)
+    stored = stored_shield(run)
     if not isinstance(net, Net):
         raise ValueError(f"{run} is a planner (PETS), which a shield cannot follow")
+    guard, shield = _in_jax(stored, run)
+    return Shielded(net, guard), [Guarded(one, shield) for one in parameters]
+
+
+def _in_jax(stored: StoredShield, where: pathlib.Path) -> tuple[Guard, Trained]:
+    """The nets of a stored shield, and their parameters."""
+    meta, arrays = stored
     nets: list[Any] = [net_of(meta[part]) for part in PARTS]
-    backup, needs = (tree_of(one, arrays[part], run) for one, part in zip(nets, PARTS, strict=True))
-    margin = np.float32(meta["margin"])
-    decider = Shielded(net, nets[0], nets[1], described(meta["backup"]))
-    return decider, [Guarded(one, backup, needs, margin) for one in parameters]
+    backup, needs = (tree_of(one, arrays[part], where) for one, part in zip(nets, PARTS, strict=True))
+    return Guard(nets[0], nets[1], described(meta["backup"])), Trained(backup, needs, np.float32(meta["margin"]))
+
+
+def shielded(config: Config, run: str | pathlib.Path) -> Config:
+    """The same training under the shield of a run."""
+    stored_shield(run)
+    return dataclasses.replace(config, shield=digest_of(file_of_shield(run)))
+
+
+def careful(agent: Agent, env: Env | HostEnvs, stored: StoredShield, where: pathlib.Path) -> Careful:
+    """A learner under a stored shield, if that is one for its environment."""
+    meta, options = stored[0], getattr(env, "options", None)
+    if options is None or not options.augment:
+        raise ValueError("a shield asks for the remaining budget, which is not observed here; train with method saute")
+    guard, shield = _in_jax(stored, where)
+    shares = np.atleast_1d(options.reference) / np.array(meta["reference"])
+    bare = Spec(env.observation_space, env.action_space)
+    its = described(policy_description(bare, guard.backup, 0))._replace(observations=_bare_size(env))
+    for name in ("observations", "low", "high", "choices", "start"):
+        mine = getattr(guard.about, name)
+        if mine != getattr(its, name):
+            raise ValueError(f"{where} has a shield for other spaces: {name} is {mine}, here {getattr(its, name)}")
+    if options.discount != meta["discount"] or options.constraints != len(meta["reference"]):
+        raise ValueError(
+            f"{where} has a shield for {len(meta['reference'])} budget(s) with discount {meta['discount']:g}, not for "
+            f"{options.constraints} with {options.discount:g}; train with the discount and the costs of that run"
+        )
+    return Careful(agent, guard, shield, tuple(map(float, shares)))
+
+
+def _bare_size(env: Env | HostEnvs) -> int:
+    """Observations without the remaining budgets, which come after them."""
+    (size,) = env.observation_space.shape or (0,)
+    return size - env.options.constraints  # type: ignore[union-attr]
