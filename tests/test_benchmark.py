@@ -1,4 +1,4 @@
-"""The field's benchmark: its runs can be made, its table is ours beside what was published, its page says what the files say."""
+"""The field's benchmark: runs can be made, tables are ours beside what was published, the page says what the files say."""
 
 from __future__ import annotations
 
