@@ -36,8 +36,8 @@ POOL = ThreadPoolExecutor(CORES)
 ENVS, STEPS = 4096, 200
 
 
-def one_loop(name: str, steps: int = 2000) -> Callable[[], int]:
-    env = gym.make(name)
+def one_loop(name: str, steps: int = 2000, **chosen: Any) -> Callable[[], int]:
+    env = gym.make(name, **chosen)
     env.reset(seed=0)
     actions = [env.action_space.sample() for _ in range(steps)]
 

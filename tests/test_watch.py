@@ -193,7 +193,7 @@ ERRORS: list[tuple[list[str], str]] = [
     ([PHOTO, "--budget", "5", "-1"], "budget[1]=-1.0 must be a positive"),
     (["pendulum", "--budget", "0"], "budget=0.0 must be a positive"),
     ([PHOTO, "--unsafe-reward", "-1"], "--unsafe-reward needs a --budget"),
-    ([PHOTO, "--mode", "test"], "--mode and --engine are options of the five tasks; PhotoGrey-v0 does not have them"),
+    ([PHOTO, "--mode", "test"], "--mode and --engine are options of our own tasks; PhotoGrey-v0 does not have them"),
     (["pendulum", "--engine", "mujoco"], "unknown engine of pendulum 'mujoco'"),
     ([PHOTO, "--fps", "60"], "--fps 60 is too fast for a GIF; use at most 50"),
     ([PHOTO, "--fps", "0"], "--fps 0.0 is out of range; use at least 1"),

@@ -21,7 +21,7 @@ __all__ = ["Spec", "camera_of", "make", "pictureless", "short_name", "spec_of"]
 
 Spec = gym.envs.registration.EnvSpec
 TASK = "saute.envs.register:single"
-"""The entry point of the five tasks; they have a mode, an engine and a budget, and can be drawn at any size."""
+"""The entry point of our own tasks; they have a mode, an engine and a budget, and can be drawn at any size."""
 
 
 def spec_of(name: str) -> Spec:
@@ -77,7 +77,7 @@ def make(
 def _pictured(spec: Spec, mode: str, engine: str | None) -> gym.Env:
     own = spec.entry_point == TASK
     if not own and (mode != "train" or engine):
-        raise UserError(f"--mode and --engine are options of the five tasks; {spec.id} does not have them")
+        raise UserError(f"--mode and --engine are options of our own tasks; {spec.id} does not have them")
     if not own:
         _draw_without_a_display()
     try:

@@ -1,4 +1,4 @@
-"""`saute envs`: the five tasks of the paper, with what they set by themselves."""
+"""`saute envs`: the tasks of the paper and of the field's benchmark, with what they set by themselves."""
 
 from __future__ import annotations
 

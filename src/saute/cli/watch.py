@@ -44,9 +44,9 @@ class Watch:
     unsafe_reward: Annotated[float | None, shown_as("NUMBER", "default: the task's own")] = None
     """Reward of every step once the budget is overspent."""
     mode: Literal["train", "test"] = "train"
-    """Where episodes of the five tasks start."""
+    """Where episodes of our own tasks start."""
     engine: Annotated[str | None, shown_as("NAME", "default: the task's first")] = None
-    """Physics of the five tasks: jax or mujoco."""
+    """Physics of our own tasks: jax or mujoco."""
     seed: Annotated[int, shown_as("N")] = 0
     """Seed of the first episode; each next episode has the next number."""
     episodes: Annotated[int, shown_as("N")] = 1

@@ -147,7 +147,7 @@ class MujocoPhysics:
 
 
 class TaskBatch:
-    """A batch of one of the five tasks, whose starts come from NumPy's generators, as those of a single environment do."""
+    """A batch of one of our own tasks, whose starts come from NumPy's generators, as those of a single environment do."""
 
     def __init__(self, physics: CompiledPhysics | MujocoPhysics):
         self.physics = physics

@@ -29,7 +29,7 @@ TRIES = 100
 DRAWN = 32
 """Proposals for a new goal that are drawn together; most often one of them is clear."""
 ROUNDS = 32
-"""After so many draws the least crowded proposal is taken, since a few layouts have no clear place."""
+"""After so many draws the least crowded proposal is taken, so that no layout of one's own can hold up the others."""
 SHARE = 16
 """One environment in so many gets its new goal at the same time as others."""
 

@@ -1,4 +1,4 @@
-"""What `gym.make` and `gym.make_vec` call for the five tasks."""
+"""What `gym.make` and `gym.make_vec` call for our own tasks."""
 
 from __future__ import annotations
 

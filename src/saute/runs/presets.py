@@ -17,7 +17,7 @@ PRESETS = ("paper", "fast", "short")
 """short: fast ones for fewer epochs, for what is only compared."""
 
 OWN = "own"
-"""What all environments but the five tasks are called here."""
+"""What all environments but our own tasks are called here."""
 Changes = Mapping[str, Any]
 """Dotted names of a configuration → values: {"epochs": 85, "settings.discount": 0.98, "constraint.rate": 0.03}."""
 T = TypeVar("T")

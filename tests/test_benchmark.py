@@ -1,0 +1,61 @@
+"""The field's benchmark: runs can be made, tables are ours beside what was published, the page says what the files say."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from made_up import row
+
+from saute.core.files import write_sealed
+from saute.paper.benchmark import compared, published
+from saute.paper.durations import expected_seconds
+from saute.paper.figures import ARTIFACTS, BENCHMARK, SAFER, artifact_of
+from saute.paper.published import COLUMNS, PUBLISHED
+from saute.paper.reproduce import Scale, scaled
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", BENCHMARK)
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_every_run_can_be_made(name: str, scale: Scale) -> None:
+    assert not BENCHMARK.keys() & (ARTIFACTS | SAFER).keys()
+    for one in artifact_of(name).rows:
+        config: Any = scaled(one, scale)
+        assert config.experiment.budget == one.budget == 25.0 and config.settings.steps_per_epoch >= 1000
+        assert (expected_seconds(config) or 0) > 0
+        if scale == "paper":
+            assert config.epochs * config.settings.steps_per_epoch == 10_000_000, "as many steps as were published"
+
+
+def test_published_numbers_are_those_of_the_documentation() -> None:
+    assert len(COLUMNS) == 11 and set(PUBLISHED) == {*(one.label.split(",")[0] for one in all_rows()), "PointGoal2"}
+    assert PUBLISHED["HalfCheetah"]["PPO-Sauté"] == "2901±25 / 16.2±.6"
+    assert PUBLISHED["PointGoal1"]["TRPO-Sauté"] == "16.2±9.6 / 29.9±26.7"
+    assert PUBLISHED["Hopper"]["SAC-Lag"] == "963±292 / 20±28"
+
+
+def all_rows() -> list[Any]:
+    return [one for artifact in BENCHMARK.values() for one in artifact.rows]
+
+
+def test_ours_stands_beside_the_column_of_the_same_kind(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "laptop" / "navigation"
+    place.mkdir(parents=True)
+    write_sealed(place / "numbers.json", {"rows": [row("PointGoal1, Sauté PPO", 3, 20.0).as_json()]})
+    text = compared("navigation", "laptop", tmp_path)
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines()}
+    ours = lines["PointGoal1, Sauté PPO"]
+    assert "| 20 ± 1 [" in ours and "| 3 of 500, so ≤ " in ours and ours.endswith("| PPO-Sauté: 7.1±5.9 / 20.0±21.9 |")
+    assert "| not run |" in lines["PointGoal1, CPO"] and "CPO: 20.5±1.4 / 28.8±7.8" in lines["PointGoal1, CPO"]
+    assert (place / "benchmark.md").read_text().rstrip() == text.rstrip()
+
+
+@pytest.mark.parametrize("name", BENCHMARK)
+def test_the_page_has_the_tables_of_the_files(name: str) -> None:
+    page = (ROOT / "docs" / "benchmark.md").read_text()
+    assert published(artifact_of(name)).strip() in page
+    table = ROOT / "results" / "laptop" / name / "benchmark.md"
+    assert table.read_text().strip() in page
