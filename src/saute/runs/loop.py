@@ -146,16 +146,14 @@ def train(  # noqa: D417 (what belongs together is told together)
         algorithm: a name ("ppo", "trpo", "cpo", "sac", "mbpo", "pets"), or a learner, `saute.trpo(saute.lagrangian(30.0))`.
         env: a task, a Gymnasium id, "module:Id-v0", an environment or a function that makes one, a vector, a JAX-native `Env`.
         budget: of an episode, a list for several costs; by default the environment's, then the constraint's, then the task's.
-        cost: where the cost is: a key of info, a list of keys, or a function (obs, action, next_obs, info) → cost.
-        discount: γ of the cost.
+        cost, discount: a key of info, a list of keys, or a function (obs, action, next_obs, info) → cost; and its γ.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
         preset, settings: "paper", "fast" or "short", and what differs from it, {"discount": 0.995, "hidden": (256, 256)}.
         epochs, seeds, seed: the preset's number, or 300; how many to train at once, and the first; the others count on.
         envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
-        selection: keeps the policies that are best in validation, instead of the last ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
-        evaluate_every: tests the policies as they stand every so many epochs, in 100 validation episodes; see the metrics.
+        selection, evaluate_every: keeps the policies that are best in validation; tests them there every so many epochs.
         shield: a run folder, whose shield replaces actions after which the budget might not suffice.
         init, out: run folders: the one whose policies and values training begins with, and its own.
         hook: called after every epoch with its number and the numbers of every seed; training ends early if it gives True.
@@ -165,8 +163,7 @@ def train(  # noqa: D417 (what belongs together is told together)
     asked = {"discount": discount, "unsafe_reward": unsafe_reward, "preset": preset, "envs": envs, "workers": workers}
     asked |= {"seeds": seeds, "epochs": epochs, "seed": seed, "evaluate_every": evaluate_every}
     job = _job(algorithm, env, budget, cost, method, settings, selection, budget_schedule, **asked)
-    job = job if shield is None else job.under(shield)
-    return _trained(job, out, init, hook, advise, checkpoint_seconds)
+    return _trained(job if shield is None else job.under(shield), out, init, hook, advise, checkpoint_seconds)
 
 
 class _Job(NamedTuple):
@@ -254,12 +251,11 @@ def _trained(
     begin: Callable[[int, Callable[[], float | None]], object] = lambda done, share: None,
     snapshots: int = 0,
 ) -> Run:
-    env, config = job.env, job.config
+    env, config, schedule = job.env, job.config, job.config.schedule
     seeds, seed, epochs = config.experiment.seeds, config.experiment.seed, config.epochs
     agent = _agent(job, out)
     # What cannot be saved is said now, not after the training.
     description = {} if out is None else policy_description(spec_of(env), cast(Any, agent.policy), epochs)
-    schedule = config.schedule
     _check_giving(schedule, env)
     full = np.asarray(np.inf if job.ledger is None else job.ledger.high)
     body = drive(agent, env, job.ledger, None if schedule is None else schedule.init(full)[1])
