@@ -10,10 +10,11 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
+from typing import Any
 
 import pytest
 from check_site import check, repository
+from hatch_build import Address, linked
 from run_blocks import blocks, found, runs
 
 import saute
@@ -117,19 +118,26 @@ def test_every_number_that_a_learner_logs_is_on_its_page(learner: str) -> None:
     assert {name for name in run.metrics[0][0] if f"`{name}`" not in pages} == set()
 
 
-def test_every_address_of_the_repository_is_the_same_and_leads_to_a_file() -> None:
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+def test_links_of_the_readme_lead_to_files_and_are_absolute_in_the_package() -> None:
     readme = (ROOT / "README.md").read_text()
-    links = re.findall(r"\]\(([^)\s]+)\)", readme)
-    assert all(link.startswith("https://") for link in links), "PyPI knows no relative links"
-    own = [link.removeprefix(HOME) for link in links if link.startswith(HOME)]
-    assert len(own) > 15
-    for link in own:
-        assert (ROOT / re.fullmatch(r"/(?:blob|tree)/main/([^#]+)(#.*)?", link)[1]).exists(), link  # type: ignore[index]
-    (film,) = [link for link in links if "raw.githubusercontent" in link]
-    assert (ROOT / film.split("/main/")[1]).is_file() and urls["Repository"].split(".com/")[1] in film
-    site = (ROOT / "mkdocs.yml").read_text()
-    assert f"repo_url: {HOME}\n" in site and f"site_url: {urls['Documentation']}\n" in site
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", readme) if not link.startswith("https://")]
+    assert len(links) > 15
+    for link in links:
+        assert (ROOT / link.partition("#")[0]).exists(), link
+    shown = linked(readme, HOME)
+    assert shown.count(f"]({HOME}/") == len(links) and linked(shown, HOME) == shown
+    assert f"]({HOME}/raw/main/docs/gallery/" in shown and f"]({HOME}/tree/main/examples)" in shown
+    assert f"]({HOME}/blob/main/LICENSE)" in shown
+
+
+@pytest.mark.parametrize("home", [None, "https://example.org/mine"])
+def test_the_package_says_where_it_comes_from_only_if_that_is_known(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAUTE_HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("SAUTE_HOME", home)
+    made: dict[str, Any] = {}
+    Address(str(ROOT), {}).update(made)
+    assert made["urls"].get("Homepage") == home and (f"]({home}/" in made["readme"]["text"]) is (home is not None)
 
 
 def test_the_gallery_is_small_and_has_every_pretrained_policy() -> None:
