@@ -156,6 +156,11 @@ def test_rewards_costs_and_goals_of_a_step(stepped: Any) -> None:
     assert not np.asarray(step.terminated).any() and not np.asarray(step.truncated).any()
 
 
+def test_a_step_without_a_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="PointGoal1 draws random numbers in its steps; pass a key"):
+        ENV.step(Clocked(jax.numpy.zeros(24), jax.numpy.zeros((), int)), jax.numpy.zeros(2))
+
+
 @pytest.mark.slow
 def test_gymnasium_meets_it_alone_and_in_batches() -> None:
     alone, batch = gym.make("saute/PointGoal1-v0", horizon=5), gym.make_vec("saute/PointGoal1-v0", num_envs=2, horizon=5)

@@ -118,6 +118,8 @@ class TaskEnv:
 
     def step(self, state: Clocked, action: Action, key: PRNGKeyArray | None = None) -> Step:
         x_next = self.task.advance(state.physical, action)
-        if isinstance(self.task, Renewing) and key is not None:
+        if isinstance(self.task, Renewing):
+            if key is None:
+                raise ValueError(f"{type(self.task).__name__} draws random numbers in its steps; pass a key to step")
             x_next = self.task.renew(x_next, key)
         return outcome(self.task, state.physical, action, x_next, self.task.sense(x_next, action), state.time + 1)
