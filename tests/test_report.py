@@ -58,13 +58,17 @@ def facts(**changes: Any) -> dict[str, Any]:
     return {"title": NASTY, "runs": [{"name": NASTY, "statement": NASTY}], **changes}
 
 
-def test_at_every_budget_the_episodes_are_those_of_evaluate_to_the_last_bit(run: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["", pytest.param("pretrained:car-saute-trpo", marks=pytest.mark.slow)], ids=["native", "host"]
+)
+def test_at_every_budget_the_episodes_are_those_of_evaluate_to_the_last_bit(run: pathlib.Path, name: str) -> None:
+    run = pathlib.Path(name) if name else run
     swept = {one.budget: one.outcomes for one in at_each_budget(run, [3.0, 30.0], 4, 7, 6)}
     for budget, outcomes in swept.items():
         _, expected = outcomes_of(run, 4, 7, budget)
         for one, other in zip(outcomes, expected, strict=True):
             assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if b is not None)
-    assert not np.array_equal(swept[3.0][0].cost, swept[30.0][0].cost)
+    assert not np.array_equal(swept[3.0][0].task_return, swept[30.0][0].task_return)
 
 
 def test_paths_end_with_their_episode_and_tell_the_share_that_is_left() -> None:
