@@ -23,7 +23,7 @@ from saute.runs.config import Config, Experiment
 from saute.runs.crew import Job, done_in_turn
 
 TASKS, BYTES, EPOCHS = 2000, 200_000, 50
-TRAINING = ["pendulum", "--algo", "trpo", "--preset", "fast", "--seeds", "10", "--epochs", "60"]
+TRAINING = ["pendulum", "--algo", "trpo", "--preset", "fast", "--seeds", "10", "--epochs", "40"]
 TURNS = 2
 
 

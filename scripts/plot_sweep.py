@@ -47,8 +47,8 @@ MARKS = {"safe": ("o", PALETTE[2]), "unsafe": ("s", PALETTE[5]), "stopped": ("x"
 
 
 def trials_of(study: optuna.Study) -> list[Shown]:
-    """All trials that came to a number."""
-    return [_shown(one) for one in study.trials if one.value is not None or one.intermediate_values]
+    """All trials that were played to their end or stopped; those that were interrupted came again as others."""
+    return [_shown(one) for one in study.trials if one.state.name in ("COMPLETE", "PRUNED")]
 
 
 def _shown(one: optuna.trial.FrozenTrial) -> Shown:

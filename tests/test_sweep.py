@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import pathlib
 from concurrent.futures import Future
@@ -179,3 +180,19 @@ def test_a_preset_in_a_file_is_trained_by(tmp_path, monkeypatch) -> None:
     usual = configured(Experiment("pendulum", "ppo", preset="fast"))
     assert config.experiment.preset == "fast" and config.epochs == usual.epochs
     assert json.loads(json.dumps(config.as_json()))["settings"]["discount"] == 0.93
+
+
+def test_the_picture_of_a_sweep_shows_every_trial_as_what_it_is(plan: Plan) -> None:
+    plot_sweep = importlib.import_module("plot_sweep")
+    study = search(plan, Inline(), Meter("trials", 12))
+    trials = plot_sweep.trials_of(study)
+    states = [trial.state.name for trial in study.trials]
+    kinds = [one.kind for one in trials]
+    assert len(trials) == len(states) == 12 and kinds.count("stopped") == states.count("PRUNED")
+    for one in trials:
+        assert one.kind == "stopped" or one.kind == ("unsafe" if one.params["settings.discount"] > 0.98 else "safe")
+    figure = plot_sweep.picture(trials, "pendulum")
+    panels = [axis for part in figure.subfigs for axis in part.axes]
+    assert [axis.get_xlabel() for axis in panels] == ["trial", "discount", "hidden"]
+    for axis in panels:
+        assert sum(len(points.get_offsets()) for points in axis.collections) == 12
