@@ -1,4 +1,4 @@
-"""The address of the repository goes into packages that are built where it is known, as the release workflow sets it: SAUTE_HOME.
+"""The repository's address goes into packages that are built where it is known, as by the release workflow: SAUTE_HOME.
 
 PyPI shows the README without the files that it links to, so its links become absolute there. Nothing in the repository says
 where it is published, so that nobody is led to a place that is not theirs, and a fork publishes its own address.
