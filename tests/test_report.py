@@ -226,6 +226,25 @@ def test_it_is_written_with_the_numbers_of_certify_and_evaluate(
     assert not list(run.glob("*.html")) and not (run / "episodes").exists(), "a report writes nothing into the run folder"
 
 
+@pytest.mark.slow
+def test_the_film_is_in_the_page_and_the_others_say_why_they_have_none(
+    run: pathlib.Path, tmp_path: pathlib.Path, library: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a.html"
+    assert main(["report", str(run), "--episodes", "4", "--sweep", "0", "--out", str(out)]) == 0
+    (one,) = the_facts(out.read_text())["runs"]
+    kinds = {name: one["film"][name].partition(";base64,") for name in ("video", "poster", "still")}
+    assert {name: kind for name, (kind, _, _) in kinds.items()} == {
+        "video": "data:video/mp4", "poster": "data:image/png", "still": "data:image/png"
+    }  # fmt: skip
+    assert base64.b64decode(kinds["video"][2])[4:8] == b"ftyp" and "return 17" in one["film"]["note"]
+    assert one["slider"] is None and "--sweep 0" in one["sliderNote"]
+    capsys.readouterr()
+    vanilla = shutil.copytree(run, tmp_path / "vanilla@0")  # names with an @ are no films of a seed
+    assert main(["report", str(vanilla), *FEW[:3], "0", "--out", str(out)]) == 0
+    assert the_facts(out.read_text())["runs"][0]["filmNote"].startswith("There is no film: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -45,8 +45,8 @@ Training = list[list[Metrics]]
 """Epochs → seeds → numbers by name."""
 STEPS, MOST = 20, 24
 """The slider goes from 1/20 of the budget to 24/20."""
-SHOWN = 6
-"""Episodes that are drawn at each budget."""
+SHOWN, LEAST = 6, 3
+"""Episodes that are drawn at each budget, of one run, and of each of several."""
 PIXELS, LONGEST = 240, 1000
 """Height of the film's picture, and its most steps."""
 HASTY = 100
@@ -210,7 +210,8 @@ def _slider(options: Report, run: pathlib.Path, one: Tested, budget: Budget, els
     if not sees_its_budget(one.config):
         return {"slider": None, "sliderNote": f"{one.name} does not observe a budget, so that there is nothing to set."}
     budgets = [_scaled(budget, k) for k in range(1, MOST + 1)]
-    tested = list(at_each_budget(run, budgets, episodes, options.seed, SHOWN, elsewhere))
+    shown = max(LEAST, SHOWN // len(options.runs))
+    tested = list(at_each_budget(run, budgets, episodes, options.seed, shown, elsewhere))
     own = read_config(run)
     plane = plane_of(own.experiment.env, is_native(own.experiment.env) and not options.env)
     return {"slider": of.slider(one.name, own, tested, plane, STEPS - 1), "sliderNote": None}

@@ -4,7 +4,7 @@ const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00
 const DASHES = [[], [9, 3, 2, 3], [2, 3], [9, 3], [9, 3, 2, 3, 2, 3]];
 const LEFT = [[0, [213, 94, 0]], [0.25, [230, 159, 0]], [0.6, [86, 180, 233]], [1, [0, 90, 160]]];
 const INK = "#1b1f27", FAINT = "#59616e", RULE = "#e3e6eb";
-const SHOWN = ["Episodes of the first seed", "What remains of the budget"];
+const SHOWN = { plane: "Episodes of the first seed", time: "What remains of the budget" };
 const charts = new Map();
 let chosen = null, places = [];
 
@@ -189,60 +189,65 @@ function scale(unsafe) {
     unsafe ? make("li", {}, make("span", { class: "scale", style: { background: "rgba(213, 94, 0, 0.25)", width: "1.5rem" } }), "where steps cost") : null);
 }
 
-function slider(facts) {
-  const runs = facts.runs.map((run, i) => ({ ...run, i })).filter((run) => run.slider);
-  if (!runs.length) return facts.runs[0].sliderNote ? section("budgets", "One policy, many budgets", make("p", { class: "faint" }, facts.runs[0].sliderNote)) : null;
-  const budgets = runs[0].slider.budgets, first = (one) => Number(String(one).split(" ")[0]);
-  const x = budgets.map(first), costs = Object.keys(runs[0].slider.records[0]).filter((name) => /^cost_mean(_\d+)?$/.test(name));
-  const output = make("output", { for: "budget" }), numbers = make("div", { class: "grid", id: "numbers" }), note = make("p", { class: "note", "aria-live": "polite" });
-  const input = make("input", { type: "range", id: "budget", min: 0, max: budgets.length - 1, step: 1, value: chosen ?? runs[0].slider.start });
+// What every run came to over the budgets: a title, and from a budget to the axes and parts of the chart.
+function trends(runs, budgets, x) {
+  const records = runs.map((run) => run.slider.records);
   const column = (run, name, factor = 1) => ({ x, y: run.slider.records.map((one) => one[name] * factor) });
-  const trend = (title, along, parts, axes = {}) => [...chart(title), (now) => [{ axes: { across: "budget", along, ...axes } }, { at: now, now: true }, ...parts]];
-  const trends = [
-    trend("Return", "mean return", runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, "task_return_mean") })))),
-    ...costs.map((name, i) => trend(costs.length > 1 ? `Cost ${i}` : "Cost", "mean, thin: worst", [
+  const marked = (name, factor) => runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, name, factor) })));
+  const costs = Object.keys(records[0][0]).filter((name) => /^cost_mean(_\d+)?$/.test(name));
+  const least = Math.min(...records.flat().map((one) => one.bound));
+  return [
+    ["Return", { along: "mean return" }, marked("task_return_mean")],
+    ...costs.map((name, i) => [costs.length > 1 ? `Cost ${i}` : "Cost", { along: "mean, thin: worst" }, [
       { kind: "limit", data: { x, y: budgets.map((one) => Number(one.split(" ")[i])) } },
       ...runs.flatMap((run) => [
         { kind: "line", run: run.i, data: column(run, name) },
-        { kind: "line", run: run.i, width: 1, alpha: 0.6, data: column(run, name.replace("mean", "worst")) }])])),
-    trend("Probability of a violation", "at most, %, at 95 %", runs.flatMap((run) => ["line", "dots"].map((kind) => ({ kind, run: run.i, data: column(run, "bound", 100) }))),
-      { log: true, range: [50 * Math.min(...runs.flatMap((run) => run.slider.records.map((one) => one.bound))), 100] }),
-  ];
-  const drawn = runs.map((run) => {
-    const name = runs.length > 1 ? `${run.name}: ` : "";
-    return { run, plane: chart(`${name}${SHOWN[0]}`), time: chart(`${name}${SHOWN[1]}`) };
-  });
+        { kind: "line", run: run.i, width: 1, alpha: 0.6, data: column(run, name.replace("mean", "worst")) }])]]),
+    ["Probability of a violation", { along: "at most, %, at 95 %", log: true, range: [50 * least, 100] }, marked("bound", 100)],
+  ].map(([title, axes, parts]) => ({ place: chart(title), axes: { across: "budget", ...axes }, parts }));
+}
+
+// The episodes of a run at one budget, in their plane and over time.
+function drawPaths({ run, plane, time }, k) {
+  const paths = run.slider.paths[k], [across, along] = run.slider.plane;
+  const unsafe = run.slider.unsafe ? [{ kind: "zone", data: run.slider.unsafe }] : [];
+  const at = [(path) => path.across, (path) => path.along];
+  draw(plane[1], { across, along, height: 300, square: run.slider.square }, [...unsafe,
+    { kind: "paths", data: segments(paths, ...at, across.endsWith("°") ? 180 : Infinity) }, { kind: "ends", data: ends(paths, ...at) }]);
+  draw(time[1], { across: "step", along: "remaining, %", height: 300 }, [
+    { kind: "paths", data: segments(paths, (path) => path.step, (path) => path.remaining.map((one) => 100 * one)) },
+    { kind: "limit", data: { x: [0, Math.max(...paths.flatMap((path) => path.step))], y: [0, 0] } }]);
+}
+
+function slider(facts) {
+  const runs = facts.runs.map((run, i) => ({ ...run, i })).filter((run) => run.slider), title = "One policy, many budgets";
+  if (!runs.length) return facts.runs[0].sliderNote ? section("budgets", title, make("p", { class: "faint" }, facts.runs[0].sliderNote)) : null;
+  const { budgets, start, heads, unsafe } = runs[0].slider, x = budgets.map((one) => Number(one.split(" ")[0]));
+  const output = make("output", { for: "budget" }), note = make("p", { class: "note", "aria-live": "polite" });
+  const numbers = make("div", { class: "grid", id: "numbers" });
+  const input = make("input", { type: "range", id: "budget", min: 0, max: budgets.length - 1, step: 1, value: chosen ?? start });
+  const over = trends(runs, budgets, x), several = runs.length > 1;
+  const drawn = runs.map((run) => ({ run, ...Object.fromEntries(Object.entries(SHOWN).map(([one, what]) => [one, chart(several ? `${run.name}: ${what}` : what)])) }));
 
   function show() {
     const k = (chosen = Number(input.value));
     output.textContent = `budget ${budgets[k]}`;
     input.setAttribute("aria-valuetext", output.textContent);
-    note.textContent = runs.some((run) => run.slider.trained[k]) ? "Episodes of the training began with this budget." : "No episode of the training began with this budget.";
-    numbers.replaceChildren(...runs.map((run) => make("article", { class: "card" }, runs.length > 1 ? make("h3", {}, swatch(run.i), " ", run.name) : null,
-      ...run.slider.at[k].map((row) => listed(run.slider.heads.map((head, i) => [head, row[i]]))))));
-    for (const [, place, parts] of trends) {
-      const [{ axes }, ...rest] = parts(x[k]);
-      draw(place, axes, rest);
-    }
-    for (const { run, plane, time } of drawn) {
-      const paths = run.slider.paths[k], [across, along] = run.slider.plane;
-      const unsafe = run.slider.unsafe ? [{ kind: "zone", data: run.slider.unsafe }] : [];
-      draw(plane[1], { across, along, height: 300, square: run.slider.square }, [...unsafe,
-        { kind: "paths", data: segments(paths, (path) => path.across, (path) => path.along, across.endsWith("°") ? 180 : Infinity) },
-        { kind: "ends", data: ends(paths, (path) => path.across, (path) => path.along) }]);
-      draw(time[1], { across: "step", along: "remaining, %", height: 300 }, [
-        { kind: "paths", data: segments(paths, (path) => path.step, (path) => path.remaining.map((one) => 100 * one)) },
-        { kind: "limit", data: { x: [0, Math.max(...paths.flatMap((path) => path.step))], y: [0, 0] } }]);
-    }
+    note.textContent = runs.every((run) => run.slider.trained[k]) ? "Episodes of the training began with this budget." : "No episode of the training began with this budget.";
+    numbers.replaceChildren(...runs.map((run) => make("article", { class: "card" }, several ? make("h3", {}, swatch(run.i), " ", run.name) : null,
+      ...run.slider.at[k].map((row) => listed(heads.map((head, i) => [head, row[i]]))))));
+    for (const { place, axes, parts } of over) draw(place[1], axes, [{ at: x[k], now: true }, ...parts]);
+    for (const one of drawn) drawPaths(one, k);
   }
   input.addEventListener("input", show);
   requestAnimationFrame(show);
-  return section("budgets", "One policy, many budgets",
-    make("p", { class: "faint" }, `${facts.sweep} fresh episodes of each seed at each of ${budgets.length} budgets. Move the slider, or use the arrow keys.`),
-    make("div", { class: "slider" }, make("label", { for: "budget" }, "Budget of an episode", output), input),
-    note, numbers, make("div", { class: "grid" }, ...trends.map(([figure]) => figure)),
-    scale(runs[0].slider.unsafe), make("div", { class: "grid wide" }, ...drawn.flatMap(({ plane, time }) => [plane[0], time[0]])),
-    ...runs.map((run) => make("details", {}, make("summary", {}, runs.length > 1 ? `All budgets: ${run.name}` : "All budgets"), table(run.slider, `budgets-${run.i}`))));
+  return section("budgets", title,
+    make("p", { class: "faint" }, `${facts.sweep} fresh episodes of each seed at each of ${budgets.length} budgets. Move the slider, or use the arrow keys. `
+      + "Each bound holds by itself, not all of them at once: a budget that is chosen here has to be certified with other episodes."),
+    make("div", { class: "slider" }, make("label", { for: "budget" }, "Budget of an episode", output), input), note, numbers,
+    make("div", { class: "grid" }, ...over.map(({ place }) => place[0])),
+    scale(unsafe), make("div", { class: "grid wide" }, ...drawn.flatMap(({ plane, time }) => [plane[0], time[0]])),
+    ...runs.map((run) => make("details", {}, make("summary", {}, several ? `All budgets: ${run.name}` : "All budgets"), table(run.slider, `budgets-${run.i}`))));
 }
 
 function distributions(facts) {
