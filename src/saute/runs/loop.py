@@ -145,7 +145,7 @@ def train(  # noqa: D417 (what belongs together is told together)
         discount: γ of the cost.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
-        preset: "paper", "fast" or "short".
+        preset: "paper", "fast", "short" or "quick".
         settings: what differs from the preset, {"discount": 0.995, "hidden": (256, 256)}.
         epochs: by default the preset's number, or 300.
         seeds, seed: how many to train at once, and the first one; the others count on.
