@@ -29,8 +29,8 @@ $(CLIENTS): $(TOOLS) scripts/install_clients.py
 # Five seeds with and without the budget, what fresh episodes prove about them, a box plot and a film.
 demo: $(INSTALLED)
 	rm -rf runs/demo
-	$(BIN)/saute train pendulum --preset fast --out runs/demo/saute
-	$(BIN)/saute train pendulum --preset fast --method vanilla --out runs/demo/vanilla
+	$(BIN)/saute train pendulum --algo sac --preset quick --out runs/demo/saute
+	$(BIN)/saute train pendulum --algo sac --preset quick --method vanilla --out runs/demo/vanilla
 	$(BIN)/saute evaluate runs/demo/vanilla runs/demo/saute --episodes 1000
 	$(BIN)/saute plot box runs/demo/vanilla runs/demo/saute --out runs/demo/box.png
 	$(BIN)/saute watch pendulum --policy runs/demo/saute --mode test --out runs/demo/film.gif

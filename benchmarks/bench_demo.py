@@ -24,7 +24,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         run = pathlib.Path(place, "demo")
         begin = time.perf_counter()
-        subprocess.run([*SAUTE, "train", "pendulum", "--preset", "fast", "--out", str(run)], check=True, capture_output=True)
+        words = ["train", "pendulum", "--algo", "sac", "--preset", "quick", "--out", str(run)]
+        subprocess.run([*SAUTE, *words], check=True, capture_output=True)
         seconds = time.perf_counter() - begin
         words = ["evaluate", str(run), "--episodes", str(EPISODES), "--json"]
         printed = subprocess.run([*SAUTE, *words], check=True, capture_output=True, text=True).stdout

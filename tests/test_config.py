@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -18,12 +19,14 @@ import saute
 from saute.algos.onpolicy import OnPolicySettings
 from saute.cli.main import main
 from saute.core.files import read_sealed, write_sealed
+from saute.envs import TASKS
 from saute.envs.from_gym import HostEnvs
 from saute.learn.constraint import lagrangian
 from saute.runs.build import configured
-from saute.runs.config import Config, Experiment
+from saute.runs.config import ALGORITHMS, METHODS, Config, Experiment
 from saute.runs.folder import TrainingError, read_metrics
 from saute.runs.loop import run, train
+from saute.runs.presets import OWN, changes_of
 
 TINY = {"settings.hidden": (4,), "settings.steps_per_epoch": 400, "settings.value_iterations": 1}
 SMALL = OnPolicySettings(hidden=(4,), steps_per_epoch=40, value_iterations=1)
@@ -43,7 +46,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: f"{asked.algo}-{asked.method}")
-@pytest.mark.parametrize("preset", ["paper", "fast", "short"])
+@pytest.mark.parametrize("preset", ["paper", "fast", "short", "quick"])
 def test_every_number_is_in_the_file_and_none_is_filled_in_when_it_is_read(asked: Experiment, preset: str) -> None:
     config = configured(dataclasses.replace(asked, preset=preset))
     stored = json.loads(json.dumps(config.as_json()))
@@ -76,6 +79,21 @@ def test_multipliers_are_in_the_file_with_all_their_rates(method: str, expected:
     assert {name: stored["settings"][name] for name in ("clip", "tries", "shrink", "damping", "kl_margin")} == {
         "clip": 0.2, "tries": 10, "shrink": 0.8, "damping": 0.1, "kl_margin": 1.2,
     }  # fmt: skip
+
+
+def test_quick_is_fast_but_for_soft_actor_critic_on_the_pendulum() -> None:
+    differ = {
+        (task, algo, method)
+        for task, algo, method in itertools.product([*TASKS, OWN], ALGORITHMS, METHODS)
+        if changes_of("quick", task, algo, {method}) != changes_of("fast", task, algo, {method})
+    }
+    assert differ == {("pendulum", "sac", method) for method in METHODS}
+    vanilla, sauted = (configured(Experiment("pendulum", "sac", one, preset="quick")) for one in ("vanilla", "saute"))
+    assert (sauted.epochs, sauted.settings.rate, sauted.settings.value_scale) == (100, 2e-3, 50.0)
+    assert sauted.settings.relabel and sauted.validation == 2000 and sauted.settings.hidden == (64, 64)
+    assert not vanilla.settings.relabel and vanilla.validation is None, (
+        "what has no budget has none to redraw or to be chosen by"
+    )
 
 
 def test_what_a_preset_changes_is_kept_by_value_and_a_resumed_run_uses_it(tmp_path: pathlib.Path) -> None:

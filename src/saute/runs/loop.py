@@ -149,7 +149,7 @@ def train(  # noqa: D417 (what belongs together is told together)
         cost, discount: a key of info, a list of keys, or a function (obs, action, next_obs, info) → cost; and its γ.
         unsafe_reward: reward once the budget is overspent; "auto" chooses one from random episodes.
         method: "saute" for a name, none for a learner, unless you ask: "vanilla", "lagrangian", "pid", "cvar", "saute+pid", ….
-        preset, settings: "paper", "fast" or "short", and what differs from it, {"discount": 0.995, "hidden": (256, 256)}.
+        preset, settings: "paper", "fast", "short" or "quick", and what differs, {"discount": 0.995, "hidden": (256, 256)}.
         epochs, seeds, seed: the preset's number, or 300; how many to train at once, and the first; the others count on.
         envs, workers: of those that are not JAX-native, how many side by side, and processes that step slow ones.
         budget_schedule: begins with small budgets and works up to the full one: "pi", "q", or `saute.pi_schedule(…)`.
