@@ -274,7 +274,8 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
             for one, handler in obeyed.items():  # Ray's own would end this process without a word
                 signal.signal(one, handler)
     try:
-        _refuse_odd_nodes(ray, storage)
+        if address or storage is not None:  # this machine alone is not asked whether it is like itself
+            _refuse_odd_nodes(ray, storage)
         if each > max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]):
             raise UserError(f"--cores {each} is more than any machine of the cluster has")
         # On one machine, workers write where this process reads.
