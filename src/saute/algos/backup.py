@@ -31,9 +31,9 @@ from saute.learn.statistics import Statistics, inputs_of, nothing, updated
 __all__ = ["Backup", "Needs", "NeedsSettings", "Restless", "Together", "backup_for", "costs_to_go", "evenly", "inputs"]
 
 POLICY, BACKUP, ANYTHING, MENACE = 0, 1, 2, 3
-"""Who acts before the backup takes over: the last one does what costs most, if that is known."""
+"""Who acts before the backup takes over; the menace only where it is known what is needed."""
 CANDIDATES = 8
-"""Of so many arbitrary actions it takes the one that the critics of the backup, or b(s, a), like least."""
+"""Of so many arbitrary actions the menace takes the one after which most is needed."""
 SPARE = 0.3
 """Guarded episodes spare up to this share of the budgets."""
 CHANGES = 1 / 25
@@ -94,7 +94,7 @@ class Together:
         menace: Any = None,
         left: Left | None = None,
     ) -> Acted:
-        """The action of whoever's turn it is; `backup` is what that would do, `menace` what costs most.
+        """The action of whoever's turn it is; `backup` is what that would do, `menace` what would need most afterwards.
 
         Half of the episodes are guarded if it is known what would be `left` after an action: there the backup takes over after
         the first action that leaves less than is to be spared.
@@ -174,11 +174,9 @@ class Backup:
         return self.together.memory(count)
 
     def act(self, state: SacState, memory: Roles, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
-        own_key, worst_key, key = jax.random.split(key, 3)
-        together, bare = self.together, obs[:, : self.together.bare]
-        learner, seen = together.learner, together.learner.seen(state, bare)
-        menace = together.menace(lambda unit: learner.worth(state.critics, seen, unit), len(obs), worst_key)
-        return together.act(learner.act(state, (), bare, own_key).extras, memory, obs, key, menace)
+        own_key, key = jax.random.split(key)
+        backup = self.together.learner.act(state, (), obs[:, : self.together.bare], own_key).extras
+        return self.together.act(backup, memory, obs, key)
 
     def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
         bare, reward = self.together.bare, -self.together.shares(rows.cost, 1).sum(-1)
@@ -202,14 +200,14 @@ class Backup:
 class NeedsSettings:
     """Settings of the estimate b(s, a)."""
 
-    steps_per_epoch: int = 40_000
+    steps_per_epoch: int = 400_000
     num_envs: int | None = None
-    hidden: tuple[int, ...] = (64, 64)
-    quantile: float = 0.95
+    hidden: tuple[int, ...] = (128, 128)
+    quantile: float = 0.998
     rate: float = 2e-3
-    updates: int = 1500
+    updates: int = 4000
     """After every epoch."""
-    epochs: int = 10
+    epochs: int = 16
     batch: int = 512
 
 

@@ -359,12 +359,6 @@ class SacAgent:
         """min(Q₁, Q₂)(s, a)."""
         return jnp.minimum(*(self.weighing.values(net, obs, weighed) for net in critics))
 
-    def worth(
-        self, critics: tuple[MLP, MLP], obs: Float[Array, "row obs"], action: Float[Array, "row ..."]
-    ) -> Float[Array, " row"]:
-        """min(Q₁, Q₂)(s, a) of given actions."""
-        return jnp.minimum(*(self.weighing.value(net, obs, action) for net in critics))
-
     def critics_loss(self, critics: tuple[MLP, ...], batch: Batch, target: Float[Array, " row"]) -> Float[Array, ""]:
         """Σ E(Qᵢ(s, a) − y)²."""
         values = (self.weighing.value(net, batch.obs, batch.action) for net in critics)

@@ -23,7 +23,7 @@ class ShieldRun:
     backup_steps: Annotated[int, shown_as("N")] = ShieldSettings().backup_steps
     """Steps in which the backup is trained."""
     needs_epochs: Annotated[int, shown_as("N")] = ShieldSettings().needs.epochs
-    """Epochs in which it is estimated what the backup needs, each of 40,000 steps."""
+    """Epochs in which it is estimated what the backup needs, each of 400,000 steps."""
     episodes: Annotated[int, shown_as("N")] = ShieldSettings().validation
     """Validation episodes of every seed; the margin is the smallest one with which not one of them violates."""
     seed: Annotated[int, shown_as("N")] = 0
