@@ -163,5 +163,6 @@ def test_the_live_page_updates_itself(browser: Any) -> None:
         shown["status"] = "epoch 2"
         until(lambda: text(browser, ".status") == "epoch 2", "the status moves")
         until(lambda: "1 of 1 episodes violated" in text(browser, "#verdict"), "what was tested is shown")
+        assert "policies of epoch 3" in text(browser, "#verdict")
         assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
     until(lambda: text(browser, ".status").startswith("The server has ended"), "the end is told")
