@@ -55,7 +55,8 @@ def opened(browser: Any, tmp_path: pathlib.Path) -> Any:
     yield browser
     assert [one["message"] for one in browser.get_log("browser") if one["level"] in ("WARNING", "SEVERE")] == []
     events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    asked = [one["request"]["url"] for one in sent if one["documentURL"] == file.as_uri()]  # not those of the browser's own tab
     assert file.as_uri() in asked and {one.partition(":")[0] for one in asked} <= {"file", "data", "blob"}
 
 
