@@ -64,6 +64,7 @@ def reported(*runs: of.Tested, **changes: Any) -> dict[str, Any]:
         at = [swept(run, tuple(k * np.array(own)) if isinstance(own, tuple) else k * own) for k in (0.2, 0.5, 1.0, 1.2)]
         told = {"name": run.name, "statement": run.certificate.statement, "violations": run.certificate.pooled.violations}
         told |= {"certificates": of.certificates(run), "notes": run.certificate.notes, "curvesNote": None, "sliderNote": None}
+        told |= {"epochs": origin["epochs"]}
         told |= {"conditions": of.conditions(run, origin, 4, 7), "film": None, "filmNote": f"There is no film of {run.name}."}
         shown.append({**told, "slider": of.slider(run.name, run.config, at, plane_of("own", False), 2)})
     return {

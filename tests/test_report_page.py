@@ -55,7 +55,8 @@ def opened(browser: Any, tmp_path: pathlib.Path) -> Any:
     yield browser
     assert [one["message"] for one in browser.get_log("browser") if one["level"] in ("WARNING", "SEVERE")] == []
     events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    asked = [one["request"]["url"] for one in sent if one["documentURL"] == file.as_uri()]  # not those of the browser's own tab
     assert file.as_uri() in asked and {one.partition(":")[0] for one in asked} <= {"file", "data", "blob"}
 
 
@@ -163,5 +164,6 @@ def test_the_live_page_updates_itself(browser: Any) -> None:
         shown["status"] = "epoch 2"
         until(lambda: text(browser, ".status") == "epoch 2", "the status moves")
         until(lambda: "1 of 1 episodes violated" in text(browser, "#verdict"), "what was tested is shown")
+        assert "policies of epoch 3" in text(browser, "#verdict")
         assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
     until(lambda: text(browser, ".status").startswith("The server has ended"), "the end is told")

@@ -162,7 +162,9 @@ def facts_of(options: Report) -> Facts:
         shown = {**_slider(options, run, one, budget, elsewhere), **_film(options, run, one, budget)}
         origin = unchanged(run, origins[run])  # also for what was shown
         told = {**_verdict(one), "conditions": of.conditions(one, origin, options.episodes, options.seed)}
-        runs.append({**told, **shown, "curvesNote": metrics[run] if isinstance(metrics[run], str) else None})
+        runs.append(
+            {**told, **shown, "epochs": origin["epochs"], "curvesNote": metrics[run] if isinstance(metrics[run], str) else None}
+        )
     return {
         **heading(list(names.values()), tested[0].config.experiment.env),
         "budget": f"{in_words(budget)} per episode",

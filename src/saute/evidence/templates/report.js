@@ -150,6 +150,7 @@ function verdicts(facts) {
       facts.runs.length > 1 ? make("h3", {}, swatch(i), " ", run.name) : null,
       facts.live ? make("p", { class: "status", role: "status" }, run.status) : null,
       run.statement ? make("p", { class: "verdict" }, `${run.statement}.`) : null,
+      facts.live && own ? make("p", { class: "faint" }, `That is what the policies of epoch ${run.epochs} did in tests.`) : null,
       own ? listed([["budget", facts.budget], ...told.map(([title, head]) => [title, numbers[head]])]) : null);
   });
   return make("div", { class: facts.runs.length > 1 ? "grid" : "grid only", id: "verdict" }, ...cards);
