@@ -1,6 +1,6 @@
 """Film, box plot and certificate of every pretrained policy: `python scripts/gallery.py` writes them and docs/gallery.md.
 
-Two cores take about ten minutes, most of them for the Car; `python scripts/gallery.py NAME` renews one policy only.
+It took a quarter of an hour on one busy core, most of it for the Car; `python scripts/gallery.py NAME` renews one policy only.
 """
 
 from __future__ import annotations
