@@ -61,5 +61,5 @@ def _row(it: Standing, folder: pathlib.Path) -> tuple[str, ...]:
     limit = "" if asked.budget is None or asked.discount != 1.0 else f" of {in_words(asked.budget)}"
     broken = "no budget"
     if seen.violated is not None:
-        broken = f"{seen.violated} of {seen.episodes}, so ≤ {upper_bound(seen.violated, seen.episodes):.2g}"
+        broken = f"{seen.violated} of {seen.episodes}, so ≤ {100 * upper_bound(seen.violated, seen.episodes):.3g} %"
     return name, it.state, epochs, f"{np.mean(seen.returns):.4g}", worst + limit, broken, it.where or "–"

@@ -105,7 +105,7 @@ class Experiment:
     """Epochs; by default the preset's number for the task."""
     preset: str = "paper"
     """paper, fast: settings that come to an equally good policy in a fraction of the time, short: fast for fewer epochs,
-    quick: fast, but for sac on the pendulum, which takes half a minute, or FILE.toml of saute sweep."""
+    quick: fast, but sac on the pendulum in half the steps, or FILE.toml of saute sweep."""
     seed: int = 0
     """The first seed; the others count on."""
     envs: int | None = None
