@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
@@ -261,9 +261,11 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
         os.environ.setdefault(name, value)
     here: dict[str, Any] = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     obeyed = {one: signal.getsignal(one) for one in SIGNALS}
-    environment = {"env_vars": _threads(each)}
+    # A cluster starts workers anew for another environment; those of this machine have it from the beginning.
+    environment = {"env_vars": _threads(each)} if address else {}
     try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **here)
+        with _environment({} if address else _threads(each)):
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **here)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         raise UserError(
             f"--ray {address}: {' '.join(str(problem).split())}; this machine needs the same Ray and Python as the cluster, "
@@ -284,6 +286,19 @@ def _cluster(address: str, each: int, storage: pathlib.Path | None) -> Iterator[
         yield _Cluster(ray, each, mirror)
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables that processes which are started inside are born with."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name)
+        os.environ.update(before)
 
 
 def _here(ray: Any, remote: Any, node: str | None = None) -> Any:
