@@ -112,9 +112,9 @@ TABLE = (
     Preset(
         "fast short quick", "point_goal1", ON_POLICY, "*",
         {
-            **NORMALISED, "epochs": 300, "settings.minibatches": 16, "settings.value_iterations": 80,
+            **NORMALISED, "epochs": 200, "settings.minibatches": 16, "settings.value_iterations": 80,
             "settings.policy_iterations": 80, "settings.value_rate": 1e-3, "settings.value_scale": 1.0,
-            "settings.kl_epochs": 300,
+            "settings.kl_epochs": 200,
         },
     ),
     # Only sautéed policies begin nearer to the hazard, which would change the mean cost that the others are to keep, and only
