@@ -203,11 +203,11 @@ class NeedsSettings:
     steps_per_epoch: int = 400_000
     num_envs: int | None = None
     hidden: tuple[int, ...] = (128, 128)
-    quantile: float = 0.998
+    quantile: float = 0.99
     rate: float = 2e-3
-    updates: int = 4000
+    updates: int = 3000
     """After every epoch."""
-    epochs: int = 16
+    epochs: int = 10
     batch: int = 512
 
 
