@@ -14,10 +14,11 @@ from PIL import Image, ImageSequence
 
 from saute.cli.main import main as saute
 from saute.core.files import read_sealed
+from saute.core.seeds import block
 from saute.runs.pretrained import names
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "gallery.md"
-EPISODES, SEED = 1000, 9_000_000
+EPISODES, SEED = 1000, block(9).start
 """Of each seed, from starts that nothing was chosen by."""
 HEIGHT, EVERY, COLOURS = 200, 5, 48
 """Of a film: pixels, one frame of so many, colours."""

@@ -15,7 +15,11 @@ from saute.runs.provenance import commit
 __all__ = ["Opened", "looked_at", "open_next", "opened"]
 
 FILE = "opened.json"
-SEEN = {1: "for looking: settings were once chosen on it", 7: "settings of Point and Car were judged on it"}
+SEEN = {
+    1: "for looking: settings were once chosen on it",
+    7: "settings of Point and Car were judged on it",
+    9: "the gallery, and what a search of settings found, were tested on it",
+}
 """Blocks that are no longer fresh, and why."""
 
 
