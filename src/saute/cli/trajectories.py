@@ -28,13 +28,13 @@ __all__ = ["field_of", "panels"]
 def field_of(env: str) -> tuple[Plane, Field]:
     """The map of a task, and what its steps cost there."""
     name = task_named(env)
-    if name is None:
+    task = None if name is None else make_task(name, "test")
+    plane = None if task is None else plane_of(task)
+    if task is None or plane is None:
         raise UserError(
-            f"trajectories are drawn over a map of the cost, which only the five tasks have, and {env} has not; use saute watch"
+            "trajectories are drawn over a map of the cost, which only the five tasks of the paper have, and "
+            f"{env} has not; use saute watch"
         )
-    task = make_task(name, "test")
-    plane = plane_of(task)
-    assert plane is not None
     return plane, Field(cost_on(task, plane), plane.extent, plane.labels, plane.period, plane.goal)
 
 

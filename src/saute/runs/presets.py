@@ -125,7 +125,7 @@ TABLE = (
     ),
     Preset(
         "fast quick", "point_goal1", ON_POLICY, "saute",
-        {"training_unsafe_reward": -0.2, "validation": 1000, "validation_every": 20},
+        {"training_unsafe_reward": -0.1, "validation": 1000, "validation_every": 20},
     ),
     Preset("fast quick", "car", ON_POLICY, "saute", {"task.hazard_keepout": 0.8, "training_unsafe_reward": -0.05}),
     # Short: Sauté comes to 78 instead of 81 on the double pendulum, in half the time.
