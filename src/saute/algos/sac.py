@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from saute import budget as B
 from saute.core.encoder import Image, pixels_of
@@ -199,7 +199,7 @@ class SacAgent:
         unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
         return Acted(self.weighing.scale(unit), extras=unit)
 
-    def noted(self, action: Any) -> Any:
+    def noted(self, action: Shaped[Array, "env ..."]) -> Any:
         """The actions in (−1, 1), if they are vectors."""
         return self.weighing.unscaled(action)
 

@@ -21,6 +21,8 @@ except ModuleNotFoundError as missing:
     raise DependencyNotInstalled("drawing tasks needs Pillow, which is not installed: pip install 'saute[render]'") from missing
 
 if TYPE_CHECKING:
+    import mujoco
+
     from saute.envs.car_goal import CarGoal
     from saute.envs.point_goal import PointGoal
     from saute.envs.point_goals import PointGoal1
@@ -481,7 +483,7 @@ def _simulated(task: Velocity) -> tuple[Any, Any]:
     return model, mujoco.MjData(model)
 
 
-def _limbs(model: Any, data: Any, centre: Place, up: int) -> list[Shape]:
+def _limbs(model: mujoco.MjModel, data: mujoco.MjData, centre: Place, up: int) -> list[Shape]:
     """Capsules as strokes and spheres as discs, those that are farther from the eye first and darker."""
     shapes: list[tuple[float, Shape]] = []
     for geom in range(model.ngeom):

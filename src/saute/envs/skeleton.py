@@ -78,7 +78,7 @@ class Skeleton:
                 anchor = origin + frame @ hinge.anchor
                 axes.append(frame @ hinge.axis)
                 anchors.append(anchor)
-                frame = frame @ _turned(xp, hinge.axis, q[hinge.angle])
+                frame = frame @ _turned(hinge.axis, q[hinge.angle])
                 origin = anchor - frame @ hinge.anchor
             origins.append(origin)
             frames.append(frame)
@@ -126,7 +126,7 @@ def skeleton_of(model: mujoco.MjModel) -> Skeleton:
     return Skeleton(tuple(bones), model.body_mass[1:], model.body_ipos[1:], tensors, moves)
 
 
-def _turned(xp: Any, axis: Vectors, angle: Any) -> Matrices:
+def _turned(axis: Vectors, angle: Any) -> Matrices:
     """1 + sin θ [a]ₓ + (1 − cos θ) [a]ₓ² (Rodrigues)."""
     (sin, cos), across = sin_cos(angle), np.tensordot(axis, CROSS, 1)
     return np.eye(3) + sin * across + (1 - cos) * (across @ across)

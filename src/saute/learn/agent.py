@@ -63,7 +63,7 @@ class Decider(Protocol):
 class Noting(Protocol):
     """A learner that notes its actions in its own way, and can do so with those that somebody else chose."""
 
-    def noted(self, action: Any) -> PyTree:
+    def noted(self, action: Shaped[Any, "env ..."]) -> PyTree:
         """What it would have noted with these actions."""
 
 

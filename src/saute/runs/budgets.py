@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from saute.envs.from_gym import HostEnvs
 from saute.runs.config import Budget, Config
 from saute.runs.evaluate import BATCH, Outcome, Steps, at_budgets, pooled
 from saute.runs.outcomes import OWN, Elsewhere, in_words, ready
+
+if TYPE_CHECKING:
+    from saute.envs.safe_pendulum import Pendulum
+    from saute.envs.safe_reacher import Reacher
 
 __all__ = ["AtBudget", "Path", "Plane", "at_each_budget", "paths_of", "plane_of", "sees_its_budget"]
 
@@ -115,7 +119,7 @@ def _fingertip(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _strip(half_height: float) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
     """Angles that cost, at every speed up to this."""
 
-    def corners(task: Any) -> tuple[np.ndarray, np.ndarray]:
+    def corners(task: Pendulum) -> tuple[np.ndarray, np.ndarray]:
         low, high = task.unsafe_angle - task.unsafe_width, task.unsafe_angle + task.unsafe_width
         return np.array([low, high, high, low]), half_height * np.array([-1.0, -1.0, 1.0, 1.0])
 
@@ -127,7 +131,7 @@ def _disc(centre: Sequence[float], radius: float) -> tuple[np.ndarray, np.ndarra
     return centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)
 
 
-def _hazard_of_arm(task: Any) -> tuple[np.ndarray, np.ndarray]:
+def _hazard_of_arm(task: Reacher) -> tuple[np.ndarray, np.ndarray]:
     """Where the ball of the hazard meets the plane of the arm."""
     from saute.envs.safe_reacher import HEIGHT
 
