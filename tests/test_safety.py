@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
 import os
 import pathlib
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 from functools import partial
 from typing import Any
 
+import filelock
 import gymnasium as gym
 import jax
 import numpy as np
@@ -31,7 +34,7 @@ from saute.core.files import PART, read_sealed, replacing, write_atomically, wri
 from saute.core.modules import module_named
 from saute.core.options import options
 from saute.runs import evaluate as evaluating
-from saute.runs import report
+from saute.runs import holding, report
 from saute.runs.checkpoint import newest, numbered
 from saute.runs.evaluate import Outcome
 from saute.runs.folder import TrainingError, opened, read_metrics
@@ -105,6 +108,24 @@ def test_a_lock_that_has_another_name_elsewhere_is_not_emptied(tmp_path: pathlib
     with pytest.raises(TrainingError, match="is a hard link, and those are not written through"):
         light(tmp_path / "run")
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_mark_of_a_lost_process_that_had_our_number_holds_nobody_up(tmp_path: pathlib.Path, monkeypatch) -> None:
+    """A container that is lost and begins again at once has the same name and number as before."""
+    light(tmp_path / "run", 1)
+    mark = holding.Holder(socket.gethostname(), os.getpid(), "lost")
+    (tmp_path / "run" / holding.MARK).write_text(json.dumps(mark._asdict()))
+    light(tmp_path / "run")
+    assert newest(tmp_path / "run/checkpoints")[1]["epoch"] == EPOCHS  # type: ignore[index]
+
+    def without_locks(lock: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", without_locks)
+    with holding.held(tmp_path / "run"), pytest.raises(filelock.Timeout):
+        holding.held(tmp_path / "run").__enter__()
+    with holding.held(tmp_path / "run"):
+        pass
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])

@@ -25,6 +25,8 @@ MARK = ".held"
 """The file that says who trains in a folder; it is renewed as long as they do."""
 BEAT, STALE = 5.0, 30.0
 """Seconds after which a mark is renewed, and after which one that was not is that of a process, or a machine, that is lost."""
+OURS: set[str] = set()
+"""Tokens of the marks that this process renews."""
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP}
 """What file systems without locks say; there the mark stands alone."""
 
@@ -45,7 +47,7 @@ def holder_of(run: pathlib.Path, now: float | None = None) -> Holder | None:
         found: Holder = rebuilt(Holder, read_json(file), MARK)
     except (OSError, ValueError):
         return None
-    ended = found.host == socket.gethostname() and not _lives(found.pid)
+    ended = found.host == socket.gethostname() and not _lives(found)
     return None if ended or age > STALE else found
 
 
@@ -54,6 +56,7 @@ def held(run: pathlib.Path) -> Iterator[Callable[[], bool]]:
     """A folder is ours alone inside; what it gives tells whether it still is. Another's folder is a `filelock.Timeout`."""
     refuse_link(run / ".lock")
     lock = filelock.FileLock(run / ".lock", timeout=0, fallback_to_soft=False)
+    mine, file = Holder(socket.gethostname(), os.getpid(), secrets.token_hex(8)), run / MARK
     try:
         lock.acquire()
     except OSError as problem:
@@ -64,7 +67,7 @@ def held(run: pathlib.Path) -> Iterator[Callable[[], bool]]:
         os.utime(run / ".lock")
         if holder_of(run, (run / ".lock").stat().st_mtime) is not None:
             raise filelock.Timeout(str(run / ".lock"))
-        mine, file = Holder(socket.gethostname(), os.getpid(), secrets.token_hex(8)), run / MARK
+        OURS.add(mine.token)
         write_atomically(file, json.dumps(mine._asdict()).encode())
 
         def ours() -> bool:
@@ -76,6 +79,7 @@ def held(run: pathlib.Path) -> Iterator[Callable[[], bool]]:
         with _renewed(file, ours):
             yield ours
     finally:
+        OURS.discard(mine.token)
         lock.release()
 
 
@@ -98,12 +102,17 @@ def _renewed(file: pathlib.Path, ours: Callable[[], bool]) -> Iterator[None]:
             file.unlink(missing_ok=True)
 
 
-def _lives(pid: int) -> bool:
-    """Whether a process of this machine lives; where that cannot be asked, it may."""
+def _lives(holder: Holder) -> bool:
+    """Whether a process of this machine lives; where that cannot be asked, it may.
+
+    One with our own number is another that was lost, as in a container that begins again, unless the mark is ours.
+    """
+    if holder.pid == os.getpid():
+        return holder.token in OURS
     if os.name != "posix":
         return True
     try:
-        os.kill(pid, 0)
+        os.kill(holder.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
