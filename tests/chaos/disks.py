@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 
 from chaos.faults import Half, content, different, forked, light, struck
@@ -113,9 +114,12 @@ def power_cuts(place: pathlib.Path) -> Iterator[str | None]:
             return  # no loop mounts here
         told: list[int] = []
 
+        one = threading.Lock()  # the mark of the folder is renewed beside the training
+
         def cut(half: Half | None) -> None:
-            shutil.copyfile(image, images / str(len(told)))
-            told.append(saved[-1])
+            with one:
+                shutil.copyfile(image, images / str(len(told)))
+                told.append(saved[-1])
 
         with struck(cut):
             light(disk / "run", kept=saved.append)
