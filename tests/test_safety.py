@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import stat
@@ -450,6 +451,12 @@ def test_the_page_of_numbers_sums_up_the_table_of_attacks() -> None:
         for kind, tried, survived in _rows(ROOT / "docs/numbers.md", "| attack | tried | survived |")
     }
     assert shown == {kind: sum(numbers) for kind, numbers in sums.items()}
+    kills = sum(number for kind, number in shown.items() if kind.startswith("kills"))
+    told = [kills, *(shown[kind] for kind in ("power cuts", "mutated stored files", "wrapper steps against the oracle"))]
+    (sentence,) = re.findall(
+        r"^What a run keeps survives:(.*?)\n\n", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert all(f"{number:,} " in sentence for number in told)
 
 
 def _rows(file: pathlib.Path, head: str = "") -> list[list[str]]:
