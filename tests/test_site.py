@@ -87,6 +87,14 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert {name for name in saute.__all__ if f"`{name}`" not in first} == set()
 
 
+def test_every_public_name_has_an_example_in_the_reference_that_runs() -> None:
+    every = [block for page in found(ROOT / "docs/reference") for block in blocks(page)]
+    run, shown = ("".join(block.code for block in every if block.why is None or told) for told in (False, True))
+    elsewhere = {"from_brax", "from_gymnax", "load_shield"}  # need extras, or minutes; other tests run them
+    missing = {name for name in saute.__all__ if not re.search(rf"\b{name}\b", shown if name in elsewhere else run)}
+    assert missing == set()
+
+
 @pytest.mark.parametrize(
     ("learner", "settings"),
     [
