@@ -84,6 +84,17 @@ def _commands(page: str) -> list[str]:
     return [line for line in shell.splitlines() if line.startswith("saute ") and not set("…$") & set(line)]
 
 
+def test_every_guide_says_what_it_gets_you_and_what_to_do_first() -> None:
+    guides = (ROOT / "mkdocs.yml").read_text().partition("  - Guides:\n")[2].partition("  - How it works:")[0]
+    names = re.findall(r": (\w+\.md)$", guides, re.MULTILINE)
+    assert len(names) == 16
+    for name in names:
+        page = (ROOT / "docs" / name).read_text()
+        assert page.split("\n\n")[1].startswith("This page gets you "), name
+        first, *others = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+        assert first.startswith("First\n") and "\n```" in first and others, name
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     first = (ROOT / "docs/reference/index.md").read_text()
     assert {name for name in saute.__all__ if f"`{name}`" not in first} == set()
