@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -360,5 +361,7 @@ def test_episodes_without_a_known_end_go_on_through_the_command_line(tmp_path, c
     out = tmp_path / "endless"
     words = ["train", "toys:toys/Scripted-v0", "--budget", "5", *short_sac, "--envs", "3", "--out", str(out)]
     assert main(words) == 0
+    (told,) = re.findall(r"evaluate it with saute (.*),", capsys.readouterr().out)
+    assert main([*told.split(), "--episodes", "2"]) == 0, "what is suggested works, also where the run names a module"
     assert json.loads((out / "config.json").read_text())["settings"]["steps_per_epoch"] == 200
     assert read_metrics(out)[0][0]["episodes"] == 3 * (66 // 5) and read_metrics(out)[1][0]["length"] == 5

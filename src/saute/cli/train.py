@@ -22,7 +22,7 @@ from saute.runs.loop import run
 from saute.runs.presets import changed, stored_preset
 from saute.runs.shards import train_in_shards
 from saute.runs.shielding import shielded
-from saute.runs.source import refuse_modules
+from saute.runs.source import modules_in, refuse_modules
 from saute.runs.state import PARTS
 
 __all__ = ["Resume", "Shell", "Train", "read_train", "resume", "train", "train_options"]
@@ -161,7 +161,9 @@ def train(options: Train) -> None:
     if options.shell.shield is not None and options.machines.ray is not None:
         raise UserError("--shield is not for --ray, whose machines may not see that run; leave one of them out")
     _run(config, out, options.shell, options.machines)
-    print(f"wrote {out}; evaluate it with saute evaluate {out},\ndraw its training with saute plot curves {out}")
+    print(
+        f"wrote {out}; evaluate it with saute evaluate {out}{_trusting(out)},\ndraw its training with saute plot curves {out}"
+    )
 
 
 def resume(options: Resume) -> None:
@@ -178,7 +180,7 @@ def resume(options: Resume) -> None:
     run = placed(options.machines, options.run)
     shell = Shell(log=options.log, snapshots=options.snapshots)
     _run(changed(config, "experiment.epochs", epochs), run, shell, options.machines)
-    print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}")
+    print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}{_trusting(options.run)}")
 
 
 def _run(config: Config, out: pathlib.Path, shell: Shell, machines: Machines) -> None:
@@ -211,7 +213,14 @@ def _parting(out: pathlib.Path, fresh: bool) -> str:
         return f"stopped; what is trained so far is kept, continue with saute resume {out} --ray"
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
-    return f"stopped; continue with saute resume {out},\nor test it as it is with saute evaluate {out}"
+    own = _trusting(out)
+    return f"stopped; continue with saute resume {out}{own},\nor test it as it is with saute evaluate {out}{own}"
+
+
+def _trusting(out: pathlib.Path) -> str:
+    """What has to be added to a command whose run names modules, so that it may import them."""
+    asked = read_config(out).experiment
+    return " --trust" if modules_in(asked.env, *asked.costs) else ""
 
 
 def _tidy(out: pathlib.Path) -> None:

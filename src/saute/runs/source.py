@@ -23,7 +23,7 @@ from saute.envs import is_native, make_task, task_named
 from saute.envs.from_gym import HostEnvs, vector_of
 from saute.envs.task import TaskEnv
 
-__all__ = ["IN_PYTHON", "Source", "Trainable", "found", "imported", "is_ready", "made", "named", "refuse_modules"]
+__all__ = ["IN_PYTHON", "Source", "Trainable", "found", "imported", "is_ready", "made", "modules_in", "named", "refuse_modules"]
 
 IN_PYTHON = "python:"
 """Before the name of what was given in Python, and so cannot be made again from its name."""
@@ -139,9 +139,14 @@ def imported(cost: CostSource) -> CostSource:
         raise ValueError(f"cost {cost!r} cannot be imported ({problem}); pass a key of info, or module:function") from problem
 
 
+def modules_in(*names: str) -> list[str]:
+    """The modules that names of environments and costs begin with."""
+    return sorted({name.rpartition(":")[0] for name in names if ":" in name and not name.startswith(IN_PYTHON)})
+
+
 def refuse_modules(run: str | os.PathLike[str], *names: str) -> None:
     """Refuse to import what only a run folder names, since it may come from a stranger, and importing runs code."""
-    modules = sorted({name.rpartition(":")[0] for name in names if ":" in name and not name.startswith(IN_PYTHON)})
+    modules = modules_in(*names)
     if modules:
         raise UserError(
             f"{run} names the module {', '.join(modules)}, whose code would run here; if you trust the folder and the module, "
