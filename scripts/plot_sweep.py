@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import optuna
 from matplotlib.ticker import NullFormatter
 from optuna.storages.journal import JournalFileBackend
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CAPTION = (
     "Return: mean of the validation episodes of all seeds. Safe: by these episodes, the violation probability is with 95 % "
     "confidence at most what was asked for. Stopped trials stand at the last mean that they reported, of an epoch of training, "
-    "in which episodes that overspent count as the worst one."
+    "in which episodes that overspent count as the worst one. Trials far below the others stand at the lower edge."
 )
 
 
@@ -63,9 +64,17 @@ def _shown(one: optuna.trial.FrozenTrial) -> Shown:
     )
 
 
+def floor(values: Sequence[float]) -> float:
+    """What is drawn at least: q₁ − 2 (q₃ − q₁) of the quartiles, so that one poor trial does not squeeze all others."""
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(low - 2.0 * (high - low))
+
+
 @styled
 def picture(trials: Sequence[Shown], subject: str) -> Figure:
     """Every trial in its turn, with the best safe return so far, and below it every setting against the return."""
+    lowest = floor([one.value for one in trials])
+    trials = [one._replace(value=max(one.value, lowest)) for one in trials]
     names = list(trials[0].params)
     rows = 1 + (len(names)) // 2
     figure, body, axes = sheet(f"{subject}: a sweep of {len(trials)} trials", [CAPTION], [1.25] * rows, 2, lines=2)

@@ -17,7 +17,7 @@ import saute.runs.evaluate as evaluation
 from saute.core.options import options
 from saute.envs.from_gym import HostEnvs
 from saute.learn.nets import policy_for
-from saute.runs.evaluate import Outcome, evaluate, evaluator, pooled
+from saute.runs.evaluate import Outcome, Sampled, evaluate, evaluator, pooled
 
 
 @pytest.mark.parametrize("sauted", [saute.saute(Slope(), 3.0), hosted(4)], ids=["native", "host"])
@@ -76,7 +76,6 @@ def test_many_policies_are_evaluated_on_the_host_with_one_compilation() -> None:
 def test_sampled_policies_draw_their_actions_as_in_training() -> None:
     """With σ = e^−½ and mean 0, the mean of |a| is σ√(2/π); a deterministic policy has none."""
     from saute.learn.nets import Gaussian, GaussianParameters, init_mlp
-    from saute.runs.evaluate import Sampled
 
     net = Gaussian(2, 1, (4,))
     zeros = jax.tree.map(jnp.zeros_like, init_mlp(jax.random.key(0), (2, 4, 1)))
@@ -87,3 +86,15 @@ def test_sampled_policies_draw_their_actions_as_in_training() -> None:
     for drawn in (first, second):
         assert float(jnp.abs(drawn).mean()) == pytest.approx(np.exp(-0.5) * np.sqrt(2 / np.pi), rel=0.05)
     assert abs(float(jnp.corrcoef(first[:, 0], second[:, 0])[0, 1])) < 0.06
+
+
+@pytest.mark.parametrize("env", [saute.saute(Slope(), 3.0), hosted(4)], ids=["native", "host"])
+def test_every_sampled_episode_has_random_numbers_of_its_own(env: Any) -> None:
+    """Starts are all alike, so what differs are the actions; were they drawn alike, so many episodes would prove less."""
+    net = policy_for(env.observation_space, env.action_space, (4,))
+    one = net.init(jax.random.key(0))
+    outcomes = evaluation.tested(Sampled(net), [one, one], env, 8, seed=5)
+    both = pooled(outcomes).task_return
+    assert len(set(both)) == 16, "two policies of two batches each"
+    again = evaluation.tested(Sampled(net), [one, one], env, 8, seed=5)
+    assert pooled(again).task_return.tolist() == both.tolist()

@@ -44,6 +44,8 @@ BATCH = 10_000
 """Episodes that are evaluated side by side where the physics are JAX's; more would only take more memory."""
 LONGEST = 100_000
 """Steps after which an episode of a host environment counts as endless."""
+DRAWN = 0x52A3_0000
+"""Folded into a key whose other children are counted from 0, of which there are fewer."""
 
 
 class Outcome(NamedTuple):
@@ -170,7 +172,11 @@ class Sampled:
         return self.net.init(key)
 
     def memory(self, count: int) -> Array:
-        return jax.random.key_data(jax.random.split(jax.random.key(TEST_SEED), count))
+        return self.begun(jax.random.key(0), count)
+
+    def begun(self, key: PRNGKeyArray, count: int) -> Array:
+        """The random numbers that so many episodes begin with."""
+        return jax.random.key_data(jax.random.split(key, count))
 
     def decide(self, parameters: PyTree, memory: Array, obs: Float[Array, "env obs"]) -> tuple[Array, Array]:
         """An action drawn for every observation, and the random numbers that are left."""
@@ -232,6 +238,11 @@ class Tested:
         return Acted(action, memory, memory[0] if isinstance(self.policy, Shielded) else ())
 
 
+def _begun(policy: Decider, key: PRNGKeyArray, count: int) -> Memory:
+    """What the policy remembers when episodes begin; if it draws its actions, other random numbers for every key."""
+    return policy.begun(key, count) if isinstance(policy, Sampled) else policy.memory(count)
+
+
 def _first_episodes(
     policy: Decider,
     parameters: PyTree,
@@ -244,7 +255,7 @@ def _first_episodes(
 ) -> tuple[tuple[Episodes, PyTree], Any]:
     """The first episode of every environment and what was noted with its last step, and the steps of those to be shown."""
     start_key, key = jax.random.split(key)
-    stream = begin(env, start_key, episodes, policy.memory(episodes), ledger, budget)
+    stream = begin(env, start_key, episodes, _begun(policy, jax.random.fold_in(key, DRAWN), episodes), ledger, budget)
     play = rollout(Tested(policy), env, Window(episodes, env.horizon, True), ledger)
 
     def one(carry: tuple[Stream, PyTree], key: PRNGKeyArray) -> tuple[tuple[Stream, PyTree], Steps | None]:
@@ -278,7 +289,7 @@ def _on_host(
     budgets = None if budget is None else np.broadcast_to(np.asarray(budget, np.float64), (count, *envs.cost_shape))
     if envs.horizon is None:
         say(f"no time limit is known; episodes are given up after {LONGEST:,} steps")
-    stream = begin_on_host(envs, seed, blank, ledger, budgets)
+    stream = begin_on_host(envs, seed, _begun(policy, jax.random.key(seed), count), ledger, budgets)
     done, kept, told = np.zeros(count, bool), None, list[Steps]()
     steps = host_steps(envs, lambda memory, obs, _: act(parameters, memory, obs), stream, blank, ledger)
     for _, (_, rows, seen) in zip(range(LONGEST), steps, strict=False):
