@@ -116,7 +116,7 @@ def updated() -> Any:
     other = agent.init(jax.random.key(2))
     before = before._replace(target_critics=other.critics, target_cost_critic=other.cost_critic, log_temperature=jnp.log(0.3))
     arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype if leaf.dtype == bool else jnp.float32), batch)
-    after, metrics = jax.jit(agent.update)(before, arrays, jax.random.key(7))
+    after, metrics = jax.jit(agent.update)(before, arrays, agent.noise(jax.random.key(7), 6))
     return before, after, metrics, batch, jax.random.split(jax.random.key(7))
 
 

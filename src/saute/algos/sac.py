@@ -72,10 +72,8 @@ class Luck(NamedTuple):
     """Which rows the batch has."""
     budgets: PRNGKeyArray
     """Of the fresh ones among their remaining budgets."""
-    next_noise: PyTree
-    """Of the actions at the end of each row."""
-    noise: PyTree
-    """Of the actions at its beginning."""
+    noise: tuple[PyTree, PyTree]
+    """Of the actions at the end of each row, and at its beginning."""
 
 
 Draw = Callable[[PyTree, PRNGKeyArray], Batch]
@@ -227,10 +225,14 @@ class SacAgent:
 
         def one(key: PRNGKeyArray) -> Luck:
             draw_key, budget_key, key = jax.random.split(key, 3)
-            noise = (self.weighing.noise(each, self.settings.batch) for each in jax.random.split(key))
-            return Luck(rows(draw_key), budget_key, *noise)
+            return Luck(rows(draw_key), budget_key, self.noise(key, self.settings.batch))
 
         return jax.vmap(one)(jax.random.split(key, updates))
+
+    def noise(self, key: PRNGKeyArray, count: int) -> tuple[PyTree, PyTree]:
+        """Of an update with so many rows."""
+        next_key, key = jax.random.split(key)
+        return self.weighing.noise(next_key, count), self.weighing.noise(key, count)
 
     def observe(self, state: SacState, rows: Transition, luck: Luck) -> tuple[SacState, Metrics]:
         """Store a step of all environments, then make as many updates as are due."""
@@ -272,7 +274,7 @@ class SacAgent:
         """One update for each luck, with a batch of its own, if they are due; if they are not, all metrics are NaN."""
 
         def one(state: SacState, luck: Luck) -> tuple[SacState, Metrics]:
-            return self.update(state, batch(luck.rows, luck.budgets), luck)
+            return self.update(state, batch(luck.rows, luck.budgets), luck.noise)
 
         def learned(state: SacState) -> tuple[SacState, Metrics]:
             state, metrics = jax.lax.scan(one, state, luck)
@@ -293,14 +295,14 @@ class SacAgent:
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
 
-    def update(self, state: SacState, batch: Batch, luck: Luck) -> tuple[SacState, Metrics]:
+    def update(self, state: SacState, batch: Batch, noise: tuple[PyTree, PyTree]) -> tuple[SacState, Metrics]:
         """One step of the critics, the policy, the multiplier, the temperature and the target critics, in this order."""
         settings, adam = self.settings, optax.adam(self.settings.rate)
         σ = return_scale(state.rewards, settings.discount) if state.rewards else 1.0
         obs, next_obs = self.seen(state, batch.obs), self.seen(state, batch.next_obs)
         batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
-        critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, luck.next_noise)
-        loss = self._policy_loss(state, critics, cost_critic, batch, luck.noise)
+        critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, noise[0])
+        loss = self._policy_loss(state, critics, cost_critic, batch, noise[1])
         gradient, (constraint, β, log_prob, chased, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
         policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
