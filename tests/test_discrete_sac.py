@@ -72,7 +72,9 @@ def test_q_values_are_the_fixed_point_of_soft_iteration(mdp: Any) -> None:
     agent = table_agent(Free(3.0))
     state = agent.init(jax.random.key(0))._replace(log_temperature=jnp.log(α), replay=None)
     keys = jax.random.split(jax.random.key(1), 4000)
-    state, metrics = jax.jit(lambda state: jax.lax.scan(lambda s, k: agent.update(s, batch, k), state, keys))(state)
+    state, metrics = jax.jit(
+        lambda state: jax.lax.scan(lambda s, k: agent.update(s, batch, agent.noise(k, STATES)), state, keys)
+    )(state)
     for (layer,) in state.critics:
         np.testing.assert_allclose(layer.weight + layer.bias, q, atol=1e-2)
     np.testing.assert_allclose(state.cost_critic[0].weight + state.cost_critic[0].bias, q_cost, atol=1e-2)
@@ -102,7 +104,7 @@ def test_the_temperature_does_not_wait_for_a_policy_that_has_no_gradient_left(md
     (layer,) = state.policy
     sure = (layer._replace(weight=200.0 * jnp.eye(ACTIONS)[first] - 100.0, bias=jnp.zeros(ACTIONS)),)
     keys = jax.random.split(jax.random.key(1), 4000)
-    run = jax.jit(lambda state: jax.lax.scan(lambda s, k: agent.update(s, batch, k), state, keys))
+    run = jax.jit(lambda state: jax.lax.scan(lambda s, k: agent.update(s, batch, agent.noise(k, STATES)), state, keys))
     state, metrics = run(state._replace(policy=sure))
     assert metrics["temperature"][-1] == pytest.approx(α, rel=0.02) and metrics["entropy"][-1] == 0.0
 
@@ -112,7 +114,7 @@ def test_the_gradient_of_the_policy_is_exact(mdp: Any) -> None:
     batch, _ = mdp
     agent = table_agent(lagrangian(3.0))
     state = agent.init(jax.random.key(3))._replace(log_temperature=jnp.log(α))
-    loss = agent._policy_loss(state, state.critics, state.cost_critic, batch, jax.random.key(0))
+    loss = agent._policy_loss(state, state.critics, state.cost_critic, batch, ())
     gradient, (_, β, *_) = jax.grad(loss, has_aux=True)(state.policy)
     tables = [np.asarray(net[0].weight, np.float64) for net in (state.policy, *state.critics, state.cost_critic)]
     logits, first, second, q_cost = tables

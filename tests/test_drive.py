@@ -22,6 +22,7 @@ import saute
 from saute.core.options import Options, options
 from saute.core.protocol import Episodes, Step, Transition
 from saute.envs.from_gym import HostEnvs
+from saute.learn import drive as driving
 from saute.learn.agent import Acted, unchanged
 from saute.learn.drive import Training, Window, drive, host_steps, rollout, window_of
 from saute.learn.stream import begin, begin_on_host
@@ -357,3 +358,33 @@ def test_host_refuses_what_it_cannot_step() -> None:
         HostEnvs(lambda: Scripted(space=gym.spaces.Text(3)))
     with pytest.raises(ValueError, match="no cost"):
         host_rows(HostEnvs(partial(Scripted, key="")), Player(0.0), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lucky(Player):
+    """Adds up random whole numbers, which are drawn ahead."""
+
+    def luck(self, key: Any, count: int) -> Any:
+        return jax.random.randint(key, (count,), 0, 1000)
+
+    def observe(self, state: Any, rows: Any, luck: Any) -> Any:
+        return state + luck.sum(), {}
+
+
+class Drawing(Player):
+    """Draws them when it needs them."""
+
+    def observe(self, state: Any, rows: Any, key: Any) -> Any:
+        return state + jax.random.randint(key, (len(rows.terminated),), 0, 1000).sum(), {}
+
+
+@pytest.mark.parametrize("ahead", [1, 7, 250])
+@pytest.mark.parametrize("make", [Slope, lambda: hosted(2)], ids=["native", "host"])
+def test_what_is_drawn_ahead_is_what_every_step_would_have_drawn(make: Any, ahead: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(driving, "AHEAD", ahead)
+    found = []
+    for player in (Lucky(0.5, 40, 2), Drawing(0.5, 40, 2)):
+        body = drive(player, make())  # type: ignore[arg-type]
+        found.append(body.epoch(body.first([jax.random.key(0)]), [jax.random.key(1)]))
+    assert_same(*found)
+    assert found[0][0][0].state != 0.0

@@ -123,7 +123,8 @@ def test_batches_have_their_share_of_real_steps(real: float) -> None:
         ring._replace(rows=ring.rows._replace(terminated=jnp.full(ring.capacity, is_real)), size=jnp.asarray(ring.capacity))
         for ring, is_real in ((state.sac.replay, True), (state.imagined, False))
     )
-    batch = agent.batch(lived, dreamt, *jax.random.split(jax.random.key(0)))
+    draw_key, budget_key = jax.random.split(jax.random.key(0))
+    batch = agent.batch(lived, dreamt, agent.lots(draw_key), budget_key)
     assert batch.obs.shape == (64, 3) and float(batch.terminated.mean()) == real
 
 

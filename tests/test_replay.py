@@ -13,7 +13,7 @@ from learner_toys import Slope, TwoCosts
 
 import saute
 from saute.core.protocol import Step
-from saute.learn.replay import Batch, Rows, add, create, relabel, sample, sauted
+from saute.learn.replay import Batch, Replay, Rows, add, create, lots, picked, relabel, sample, sauted
 
 
 @pytest.mark.parametrize("counts", [(1, 1, 1), (3, 3, 3, 3), (5, 1, 4, 5), (2, 5, 5, 3, 4, 1)])
@@ -35,6 +35,14 @@ def test_samples_are_uniform_over_what_is_filled() -> None:
     values, counts = np.unique(drawn, return_counts=True)
     np.testing.assert_array_equal(values, [1, 2, 3, 4])
     assert (np.abs(counts - 1000) < 150).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, 2**16, 100_003])
+def test_samples_are_those_of_randint_though_their_bits_are_drawn_before(size: int) -> None:
+    replay, key = Replay(jnp.arange(100_003), jnp.asarray(0), jnp.asarray(size, jnp.int32)), jax.random.key(size)
+    expected = jax.random.randint(key, (500,), 0, size)
+    np.testing.assert_array_equal(jax.jit(picked)(replay, lots(key, 500)), expected)
+    np.testing.assert_array_equal(sample(replay, key, 500), expected)
 
 
 def test_too_many_rows_are_refused() -> None:

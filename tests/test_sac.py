@@ -116,7 +116,7 @@ def updated() -> Any:
     other = agent.init(jax.random.key(2))
     before = before._replace(target_critics=other.critics, target_cost_critic=other.cost_critic, log_temperature=jnp.log(0.3))
     arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype if leaf.dtype == bool else jnp.float32), batch)
-    after, metrics = jax.jit(agent.update)(before, arrays, jax.random.key(7))
+    after, metrics = jax.jit(agent.update)(before, arrays, agent.noise(jax.random.key(7), 6))
     return before, after, metrics, batch, jax.random.split(jax.random.key(7))
 
 
@@ -171,9 +171,10 @@ def test_targets_follow_slowly(updated: Any) -> None:
 def test_temperature_follows_adam_towards_the_target_entropy(updated: Any) -> None:
     state, _, _, batch, _ = updated
     arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype if leaf.dtype == bool else jnp.float32), batch)
-    update, log_α, m, v = jax.jit(lagrangian_agent().update), math.log(0.3), 0.0, 0.0
+    agent, log_α, m, v = lagrangian_agent(), math.log(0.3), 0.0, 0.0
+    update = jax.jit(agent.update)
     for t in range(1, 5):
-        state, metrics = update(state, arrays, jax.random.key(t))
+        state, metrics = update(state, arrays, agent.noise(jax.random.key(t), 6))
         gradient = float(metrics["entropy"]) + 1.0
         m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
         log_α -= 0.05 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)

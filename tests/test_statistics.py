@@ -244,7 +244,7 @@ def test_soft_updates_are_the_same_in_any_unit_of_the_reward_and_the_value_is_to
         reward = factor * rows.reward
         batch = Batch(rows.obs, rows.action, reward, rows.cost, rows.next_obs, rows.terminated)
         state = start._replace(rewards=updated(nothing(), reward))
-        found.append(update(state, batch, jax.random.key(1)))
+        found.append(update(state, batch, agent.noise(jax.random.key(1), 30)))
     (once, numbers), (large, large_numbers) = found
     assert_same(once._replace(rewards=()), large._replace(rewards=()))
     assert large_numbers["value"] == 1024.0 * numbers["value"] != 0.0

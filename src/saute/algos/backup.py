@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from saute.algos.sac import Sac, SacAgent, SacSettings, SacState
+from saute.algos.sac import Luck, Sac, SacAgent, SacSettings, SacState
 from saute.core.protocol import Episodes, Spec, Transition
 from saute.learn.agent import Acted, Decider, Metrics, unchanged
 from saute.learn.constraint import Free
@@ -178,12 +178,15 @@ class Backup:
         backup = self.together.learner.act(state, (), obs[:, : self.together.bare], own_key).extras
         return self.together.act(backup, memory, obs, key)
 
-    def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
+    def luck(self, key: PRNGKeyArray, count: int) -> Luck:
+        return self.together.learner.luck(key, count)
+
+    def observe(self, state: SacState, rows: Transition, luck: Luck) -> tuple[SacState, Metrics]:
         bare, reward = self.together.bare, -self.together.shares(rows.cost, 1).sum(-1)
         own = rows._replace(obs=rows.obs[:, :bare], next_obs=rows.next_obs[:, :bare], reward=reward, task_reward=reward)
         none = rows.obs[:, :0]
         return self.together.learner.observe(
-            state, own._replace(remaining=none, next_remaining=none, extras=rows.extras.unit), key
+            state, own._replace(remaining=none, next_remaining=none, extras=rows.extras.unit), luck
         )
 
     def export(self, state: SacState) -> PyTree:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from saute.algos.sac import SacAgent, SacSettings, SacState, sac
+from saute.algos.sac import Luck, SacAgent, SacSettings, SacState, sac
 from saute.core.masks import along
 from saute.core.native import task_reward
 from saute.core.protocol import Spec, Transition
@@ -28,7 +28,7 @@ from saute.learn.model import (
     unknown_ends,
 )
 from saute.learn.nets import SquashedGaussian, squashed_for
-from saute.learn.replay import Batch, Replay, Rows, add, create, observed, relabel_half, sample, sauted
+from saute.learn.replay import Batch, Replay, Rows, add, create, lots, observed, picked, relabel_half, sample, sauted
 
 __all__ = ["Mbpo", "MbpoAgent", "MbpoSettings", "MbpoState", "mbpo"]
 
@@ -161,24 +161,27 @@ class MbpoAgent:
     def noted(self, action: Array) -> Array:
         return self.actor.noted(action)
 
-    def observe(self, state: MbpoState, rows: Transition, key: PRNGKeyArray) -> tuple[MbpoState, Metrics]:
+    def luck(self, key: PRNGKeyArray, count: int) -> tuple[PRNGKeyArray, Luck]:
+        """The key of what is imagined, and the luck of the updates."""
+        dream_key, learn_key = jax.random.split(key)
+        return dream_key, self.actor.lucks(learn_key, self.settings.sac.updates(count), self.lots)
+
+    def observe(self, state: MbpoState, rows: Transition, luck: tuple[PRNGKeyArray, Luck]) -> tuple[MbpoState, Metrics]:
         """Keep a real step and, if this epoch has a fitted model, imagine and update."""
         if len(rows.terminated) != 1:
             raise ValueError(f"mbpo learns after every step of one environment, not of {len(rows.terminated)}; use num_envs=1")
-        dream_key, learn_key = jax.random.split(key)
-        actor, settings = self.actor.remembered(state.sac, rows), self.settings
+        dream_key, lucks = luck
+        actor = self.actor.remembered(state.sac, rows)
         state = state._replace(sac=actor)
         dreams = jax.lax.cond(state.fitted, lambda: add(state.imagined, self.imagine(state, dream_key)), lambda: state.imagined)
         real = actor.replay
         assert real is not None
 
-        def batch(draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
-            return self.batch(real, dreams, draw_key, budget_key)
+        def batch(rows: PyTree, budget_key: PRNGKeyArray) -> Batch:
+            return self.batch(real, dreams, rows, budget_key)
 
         # The replay is only read here. It is left out of the state, so that no branch and no loop copies it.
-        apart, metrics = self.actor.updated(
-            state.fitted, actor._replace(replay=None), batch, learn_key, settings.sac.updates(1)
-        )
+        apart, metrics = self.actor.updated(state.fitted, actor._replace(replay=None), batch, lucks)
         ends = unknown_ends(rows, self.ensemble, self.actor.options)
         return state._replace(sac=apart._replace(replay=real), imagined=dreams), metrics | {"unknown_ends": ends}
 
@@ -225,12 +228,16 @@ class MbpoAgent:
         total = settings.rollouts * settings.length
         return jax.tree.map(lambda column: column.reshape(total, *column.shape[3:]), rows)
 
-    def batch(self, real: Replay, dreams: Replay, draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
+    def lots(self, key: PRNGKeyArray) -> PyTree:
+        """Which real and which imagined rows a batch has."""
+        real_key, dream_key = jax.random.split(key)
+        count = round(self.settings.real * self.settings.sac.batch)
+        return lots(real_key, count), lots(dream_key, self.settings.sac.batch - count)
+
+    def batch(self, real: Replay, dreams: Replay, drawn: PyTree, budget_key: PRNGKeyArray) -> Batch:
         """Real and imagined rows; half of them get new remaining budgets if the settings say so."""
         settings, options = self.settings, self.actor.options
-        real_key, dream_key = jax.random.split(draw_key)
-        count = round(settings.real * settings.sac.batch)
-        parts = sample(real, real_key, count), sample(dreams, dream_key, settings.sac.batch - count)
+        parts = map(picked, (real, dreams), drawn)
         rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), *parts)
         if options is not None and settings.sac.relabel:
             rows = relabel_half(rows, budget_key, options, settings.sac.overdraft)

@@ -22,11 +22,11 @@ from saute.core.protocol import Spec, Transition
 from saute.learn.agent import Acted, Metrics, named, unchanged
 from saute.learn.constraint import Constraint, Free, check_limits
 from saute.learn.nets import MLP, Categorical, Normaliser, SquashedGaussian
-from saute.learn.replay import Batch, Replay, add, create, relabel_half, row_like, sample, sauted, stored
+from saute.learn.replay import Batch, Replay, add, create, lots, picked, relabel_half, row_like, sauted, stored
 from saute.learn.soft import Drawn, Enumerated, Weighed, weighing
 from saute.learn.statistics import Statistics, check_discount, inputs_of, nothing, return_scale, updated
 
-__all__ = ["Sac", "SacAgent", "SacSettings", "SacState", "sac"]
+__all__ = ["Luck", "Sac", "SacAgent", "SacSettings", "SacState", "sac"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,19 @@ class SacSettings:
         return max(1, round(self.updates_per_step * num_envs))
 
 
-Draw = Callable[[PRNGKeyArray, PRNGKeyArray], Batch]
-"""(key of the rows, key of their budgets) → a batch."""
+class Luck(NamedTuple):
+    """The random numbers of an update; many updates have theirs one after the other."""
+
+    rows: PyTree
+    """Which rows the batch has."""
+    budgets: PRNGKeyArray
+    """Of the fresh ones among their remaining budgets."""
+    noise: tuple[PyTree, PyTree]
+    """Of the actions at the end of each row, and at its beginning."""
+
+
+Draw = Callable[[PyTree, PRNGKeyArray], Batch]
+"""(rows, key of their budgets) → a batch."""
 
 
 class SacState(NamedTuple):
@@ -195,31 +206,49 @@ class SacAgent:
 
     def act(self, state: SacState, memory: tuple[()], obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted:
         """Uniform actions at first, then the policy's; what is noted of a vector is the action in (−1, 1)."""
-        drawn, uniform = self.weighing.sample(state.policy, self.seen(state, obs), key), self.weighing.uniform(key, len(obs))
-        unit = jnp.where(state.steps < self.settings.random_steps, uniform, drawn)
+        unit = jax.lax.cond(
+            state.steps < self.settings.random_steps,
+            lambda: self.weighing.uniform(key, len(obs)),
+            lambda: self.weighing.sample(state.policy, self.seen(state, obs), key),
+        )
         return Acted(self.weighing.scale(unit), extras=unit)
 
     def noted(self, action: Shaped[Array, "env ..."]) -> Any:
         """The actions in (−1, 1), if they are vectors."""
         return self.weighing.unscaled(action)
 
-    def observe(self, state: SacState, rows: Transition, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
+    def luck(self, key: PRNGKeyArray, count: int) -> Luck:
+        return self.lucks(key, self.settings.updates(count), lambda key: lots(key, self.settings.batch))
+
+    def lucks(self, key: PRNGKeyArray, updates: int, rows: Callable[[PRNGKeyArray], PyTree]) -> Luck:
+        """Of so many updates, with batches whose rows are drawn like that."""
+
+        def one(key: PRNGKeyArray) -> Luck:
+            draw_key, budget_key, key = jax.random.split(key, 3)
+            return Luck(rows(draw_key), budget_key, self.noise(key, self.settings.batch))
+
+        return jax.vmap(one)(jax.random.split(key, updates))
+
+    def noise(self, key: PRNGKeyArray, count: int) -> tuple[PyTree, PyTree]:
+        """Of an update with so many rows."""
+        next_key, key = jax.random.split(key)
+        return self.weighing.noise(next_key, count), self.weighing.noise(key, count)
+
+    def observe(self, state: SacState, rows: Transition, luck: Luck) -> tuple[SacState, Metrics]:
         """Store a step of all environments, then make as many updates as are due."""
-        settings, count = self.settings, len(rows.terminated)
+        settings = self.settings
         state = self.remembered(state, rows)
         replay = state.replay
         assert replay is not None
 
-        def batch(draw_key: PRNGKeyArray, budget_key: PRNGKeyArray) -> Batch:
-            drawn = sample(replay, draw_key, settings.batch)
+        def batch(rows: PyTree, budget_key: PRNGKeyArray) -> Batch:
+            drawn = picked(replay, rows)
             if self.options is not None and settings.relabel:
                 drawn = relabel_half(drawn, budget_key, self.options, settings.overdraft)
             return sauted(drawn, self.options)
 
         # The replay is only read here; it stays outside the branch and the loop, which would copy it.
-        apart, metrics = self.updated(
-            state.steps > settings.random_steps, state._replace(replay=None), batch, key, settings.updates(count)
-        )
+        apart, metrics = self.updated(state.steps > settings.random_steps, state._replace(replay=None), batch, luck)
         return apart._replace(replay=replay), metrics
 
     def remembered(self, state: SacState, rows: Transition) -> SacState:
@@ -241,17 +270,14 @@ class SacAgent:
     def _inputs(self, observed: Statistics) -> Normaliser:
         return inputs_of(observed, pixels_of(self.policy.image), self.policy.observations - self.bare_observations)
 
-    def updated(
-        self, due: Bool[Array, ""], state: SacState, batch: Draw, key: PRNGKeyArray, updates: int
-    ) -> tuple[SacState, Metrics]:
-        """So many updates, each with a batch of its own, if they are due; if they are not, all metrics are NaN."""
+    def updated(self, due: Bool[Array, ""], state: SacState, batch: Draw, luck: Luck) -> tuple[SacState, Metrics]:
+        """One update for each luck, with a batch of its own, if they are due; if they are not, all metrics are NaN."""
 
-        def one(state: SacState, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
-            draw_key, budget_key, key = jax.random.split(key, 3)
-            return self.update(state, batch(draw_key, budget_key), key)
+        def one(state: SacState, luck: Luck) -> tuple[SacState, Metrics]:
+            return self.update(state, batch(luck.rows, luck.budgets), luck.noise)
 
         def learned(state: SacState) -> tuple[SacState, Metrics]:
-            state, metrics = jax.lax.scan(one, state, jax.random.split(key, updates))
+            state, metrics = jax.lax.scan(one, state, luck)
             return state, jax.tree.map(jnp.mean, metrics)
 
         def waited(state: SacState) -> tuple[SacState, Metrics]:
@@ -269,15 +295,14 @@ class SacAgent:
     def objection(self, metrics: dict[str, float]) -> str | None:
         return None
 
-    def update(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[SacState, Metrics]:
+    def update(self, state: SacState, batch: Batch, noise: tuple[PyTree, PyTree]) -> tuple[SacState, Metrics]:
         """One step of the critics, the policy, the multiplier, the temperature and the target critics, in this order."""
         settings, adam = self.settings, optax.adam(self.settings.rate)
-        next_key, policy_key = jax.random.split(key)
         σ = return_scale(state.rewards, settings.discount) if state.rewards else 1.0
         obs, next_obs = self.seen(state, batch.obs), self.seen(state, batch.next_obs)
         batch = batch._replace(obs=obs, next_obs=next_obs, reward=batch.reward / σ)
-        critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, next_key)
-        loss = self._policy_loss(state, critics, cost_critic, batch, policy_key)
+        critic_loss, critics, critics_optimiser, cost_critic, cost_optimiser = self._critics(state, batch, noise[0])
+        loss = self._policy_loss(state, critics, cost_critic, batch, noise[1])
         gradient, (constraint, β, log_prob, chased, value, cost_value) = jax.grad(loss, has_aux=True)(state.policy)
         policy, policy_optimiser = _step(adam, gradient, state.policy_optimiser, state.policy)
         log_temperature, temperature_optimiser = _step(
@@ -302,11 +327,11 @@ class SacAgent:
             constraint=constraint,
         ), metrics | (named("cost_value", cost_value) if self.constrained else {})
 
-    def _critics(self, state: SacState, batch: Batch, key: PRNGKeyArray) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
+    def _critics(self, state: SacState, batch: Batch, noise: PyTree) -> tuple[Array, Any, PyTree, PyTree, PyTree]:
         """The loss of the critics, then these and the cost critics, each after one step and with its optimiser."""
         settings, adam, scale = self.settings, optax.adam(self.settings.rate), self.settings.value_scale
         α, of = jnp.exp(state.log_temperature), self.weighing
-        weighed = of.weighed(state.policy, batch.next_obs, key)
+        weighed = of.weighed(state.policy, batch.next_obs, noise)
         next_values = scale * self.smaller(state.target_critics, batch.next_obs, weighed) - α * weighed.log_prob
         next_value = of.mean(weighed, next_values)
         target = td_target(batch.reward, batch.terminated, next_value, settings.discount)
@@ -325,13 +350,13 @@ class SacAgent:
         return loss, critics, optimiser, *_step(adam, gradient, state.cost_critic_optimiser, state.cost_critic)
 
     def _policy_loss(
-        self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, key: PRNGKeyArray
+        self, state: SacState, critics: tuple[MLP, MLP], cost_critic: PyTree, batch: Batch, noise: PyTree
     ) -> Callable[[MLP], tuple[Array, tuple[Any, ...]]]:
         """parameters ↦ E[α log π − min Q + Σ β Q_c], where each multiplier β holds its Q_c ≤ 1; and the parts of this sum."""
         of = self.weighing
 
         def loss(parameters: MLP) -> tuple[Array, tuple[Any, ...]]:
-            weighed = of.weighed(parameters, batch.obs, key)
+            weighed = of.weighed(parameters, batch.obs, noise)
             value = self.settings.value_scale * self.smaller(critics, batch.obs, weighed)
             log_prob, count = of.mean(weighed, weighed.log_prob), len(batch.terminated)
             cost_values, seen = (

@@ -9,7 +9,20 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from saute.core.protocol import Episodes, Transition
 
-__all__ = ["Acted", "Actor", "Agent", "Decider", "Metrics", "Noting", "Settings", "fills", "named", "unchanged"]
+__all__ = [
+    "Acted",
+    "Actor",
+    "Agent",
+    "Decider",
+    "Foresighted",
+    "Metrics",
+    "Noting",
+    "Settings",
+    "fills",
+    "luck_of",
+    "named",
+    "unchanged",
+]
 
 State: TypeAlias = PyTree
 """Everything that training changes."""
@@ -42,6 +55,11 @@ def fills(function: Callable[..., object]) -> bool:
     return function is not unchanged
 
 
+def luck_of(agent: Actor) -> Callable[[PRNGKeyArray, int], Any]:
+    """(key, number of environments) ↦ what the learner's `observe` is given: what it draws ahead, or just the key."""
+    return agent.luck if isinstance(agent, Foresighted) else lambda key, count: key
+
+
 @runtime_checkable
 class Decider(Protocol):
     """How parameters become actions: a policy net, or a planner."""
@@ -68,6 +86,17 @@ class Noting(Protocol):
 
 
 @runtime_checkable
+class Foresighted(Protocol):
+    """A learner whose random numbers do not depend on what it learned, so that those of many steps are drawn at once.
+
+    A draw takes about as long for one step as for many, and a small update has less to compute than to draw.
+    """
+
+    def luck(self, key: PRNGKeyArray, count: int) -> PyTree:
+        """What `observe` is given instead of the key, after a step of so many environments."""
+
+
+@runtime_checkable
 class Settings(Protocol):
     """What the driver has to know of a learner's settings."""
 
@@ -86,8 +115,8 @@ class Actor(Protocol):
 
     def act(self, state: State, memory: Memory, obs: Float[Array, "env obs"], key: PRNGKeyArray) -> Acted: ...
 
-    def observe(self, state: State, rows: Transition, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """After every step of all environments."""
+    def observe(self, state: State, rows: Transition, luck: Any) -> tuple[State, Metrics]:
+        """After every step of all environments; the luck is a key, or what the learner makes of one (`Foresighted`)."""
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from saute.core.options import Options
 from saute.core.protocol import Env, Episodes, Transition
 from saute.core.seeds import EPISODES
 from saute.envs.from_gym import HostEnvs
-from saute.learn.agent import Acted, Actor, Agent, Memory, Metrics, Settings, State, fills, named
+from saute.learn.agent import Acted, Actor, Agent, Foresighted, Memory, Metrics, Settings, State, fills, luck_of, named
 from saute.learn.stream import Stream, advance, advance_on_host, begin, begin_on_host
 
 __all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "summary", "window_of"]
@@ -30,6 +30,8 @@ __all__ = ["Drive", "Training", "Window", "drive", "host_steps", "rollout", "sum
 T = TypeVar("T")
 LOOK = 1000
 """A learner that looks around before training makes at most so many steps in each environment; on the host, a tenth of that."""
+AHEAD = 250
+"""Random numbers are drawn for at most so many steps at once, because they take memory."""
 
 
 class Window(NamedTuple):
@@ -100,19 +102,32 @@ def rollout(
     """One scan: (state, stream, keys) → (state, stream, (rows, episodes, numbers)); of each of the last three, one per step."""
     blank = agent.memory(window.num_envs)
 
-    def one(carry: tuple[State, Stream], key: PRNGKeyArray) -> Any:
+    def drawn(key: PRNGKeyArray) -> Any:
+        *own, observe_key = jax.random.split(key, 4)
+        return *own, luck_of(agent)(observe_key, window.num_envs)
+
+    def one(carry: tuple[State, Stream], given: Any) -> Any:
         state, stream = carry
-        act_key, step_key, reset_key, observe_key = jax.random.split(key, 4)
+        act_key, step_key, reset_key, luck = given
         acted = agent.act(state, stream.memory, stream.obs, act_key)
         stream, moved, episodes = advance(env, stream, acted, blank, step_key, reset_key, ledger, window.fresh, budget)
-        state, metrics = agent.observe(state, moved, observe_key)
+        state, metrics = agent.observe(state, moved, luck)
         return (state, stream), (moved if rows else None, episodes, _seen(moved, metrics))
 
     def run(state: State, stream: Stream, keys: Key[Array, " step"]) -> Any:
-        (state, stream), seen = jax.lax.scan(one, (state, stream), keys)
-        return state, stream, seen
+        steps = len(keys)
+        ahead = _most_ahead(steps) if isinstance(agent, Foresighted) else steps
+        (state, stream), seen = jax.lax.scan(
+            lambda carry, block: jax.lax.scan(one, carry, jax.vmap(drawn)(block)), (state, stream), keys.reshape(-1, ahead)
+        )
+        return state, stream, jax.tree.map(lambda leaf: leaf.reshape(steps, *leaf.shape[2:]), seen)
 
     return run
+
+
+def _most_ahead(steps: int) -> int:
+    """The largest number of steps that can be drawn at once and divides them all."""
+    return max(one for one in range(1, min(AHEAD, steps) + 1) if steps % one == 0)
 
 
 def _compiled(agent: Agent, env: Env, ledger: Options | None, budget: Any) -> Drive:
@@ -284,7 +299,8 @@ class _OnHost:
         return jax.tree.map(lambda *rows: jnp.concatenate(rows), *acted)
 
     def _observe(self, state: State, rows: Transition, key: Array) -> tuple[State, Metrics]:
-        return self.agent.observe(state, rows, jax.random.wrap_key_data(key))
+        luck = luck_of(self.agent)(jax.random.wrap_key_data(key), self.window.num_envs)
+        return self.agent.observe(state, rows, luck)
 
     def _prepared(self, states: list[State], keys: Sequence[PRNGKeyArray]) -> list[State]:
         drawn = _host_keys(jnp.stack([jax.random.fold_in(key, 1) for key in keys]), LOOK // 10)

@@ -268,12 +268,12 @@ class SquashedGaussian(Memoryless):
         return self.scale(jnp.tanh(dist[0]))
 
     def sample(self, dist: Dist, key: PRNGKeyArray) -> Array:
-        return self.scale(jnp.tanh(self.unsquashed(dist, key)))
+        return self.scale(jnp.tanh(self.unsquashed(dist, jax.random.normal(key, dist[0].shape, dist[0].dtype))))
 
-    def unsquashed(self, dist: Dist, key: PRNGKeyArray) -> Array:
+    def unsquashed(self, dist: Dist, noise: Float[Array, "*batch action"]) -> Array:
         """u = μ + σε, differentiable in μ and σ."""
         mean, log_std = dist
-        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        return mean + jnp.exp(log_std) * noise
 
     def log_prob(self, dist: Dist, u: Float[Array, "*batch action"]) -> Float[Array, "*batch"]:
         """log π(tanh u) = Σ log N(u; μ, σ) − log(1 − tanh² u), with log(1 − tanh² u) = 2(log 2 − u − softplus(−2u)).

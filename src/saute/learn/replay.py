@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8, UInt32
 from numpy.typing import ArrayLike
 
 from saute import budget as B
@@ -14,7 +14,21 @@ from saute.core.encoder import Image, pixels_of
 from saute.core.options import Options
 from saute.core.protocol import Transition
 
-__all__ = ["Batch", "Replay", "Rows", "add", "create", "observed", "relabel_half", "row_like", "sample", "sauted", "stored"]
+__all__ = [
+    "Batch",
+    "Replay",
+    "Rows",
+    "add",
+    "create",
+    "lots",
+    "observed",
+    "picked",
+    "relabel_half",
+    "row_like",
+    "sample",
+    "sauted",
+    "stored",
+]
 
 
 class Pictured(NamedTuple):
@@ -127,7 +141,19 @@ def add(replay: Replay, rows: PyTree) -> Replay:
 
 def sample(replay: Replay, key: PRNGKeyArray, count: int) -> PyTree:
     """Rows drawn uniformly, with replacement, from the filled ones."""
-    chosen = jax.random.randint(key, (count,), 0, replay.size)
+    return picked(replay, lots(key, count))
+
+
+def lots(key: PRNGKeyArray, count: int) -> UInt32[Array, "half row"]:
+    """The random bits of rows: 64 of each, so that every row of a ring is as likely; they can be drawn before it is filled."""
+    return jax.vmap(lambda half: jax.random.bits(half, (count,)))(jax.random.split(key))
+
+
+def picked(replay: Replay, drawn: UInt32[Array, "half row"]) -> PyTree:
+    """The filled rows that these bits stand for: their remainder, as in `jax.random.randint(key, (count,), 0, replay.size)`."""
+    size, (high, low) = jnp.maximum(replay.size, 1).astype(jnp.uint32), drawn
+    carry = (2**16 % size) ** 2 % size
+    chosen = ((high % size * carry + low % size) % size).astype(jnp.int32)
     return jax.tree.map(lambda column: column.at[chosen].get(mode="promise_in_bounds"), replay.rows)
 
 

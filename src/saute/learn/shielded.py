@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from saute.core.masks import along
 from saute.core.protocol import Episodes, Transition
-from saute.learn.agent import Acted, Agent, Decider, Memory, Metrics, Noting, Settings, State, fills, unchanged
+from saute.learn.agent import Acted, Agent, Decider, Memory, Metrics, Noting, Settings, State, fills, luck_of, unchanged
 from saute.learn.nets import Net
 from saute.serve.description import Description
 from saute.serve.shield import as_inputs
@@ -111,8 +111,11 @@ class Careful:
             own = jax.tree.map(lambda new, old: jnp.where(along(stops, old), new, old), self.agent.noted(instead), own)
         return Acted(jnp.where(along(stops, acted.action), instead, acted.action), acted.memory, Kept(stops, own))
 
-    def _observed(self, state: State, rows: Transition, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        state, metrics = self.agent.observe(state, _told(rows), key)
+    def luck(self, key: PRNGKeyArray, count: int) -> Any:
+        return luck_of(self.agent)(key, count)
+
+    def _observed(self, state: State, rows: Transition, luck: Any) -> tuple[State, Metrics]:
+        state, metrics = self.agent.observe(state, _told(rows), luck)
         return state, {**metrics, "intervened": rows.extras.foreign.mean()}
 
     def _learned(self, state: State, rows: Transition, episodes: Episodes, key: PRNGKeyArray) -> tuple[State, Metrics]:

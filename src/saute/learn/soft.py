@@ -48,7 +48,11 @@ class Drawn:
         return init_mlp(key, (policy.observations + policy.actions, *policy.hidden, 1), policy.image)
 
     def sample(self, parameters: MLP, obs: Float[Array, "row obs"], key: PRNGKeyArray) -> Float[Array, "row action"]:
-        return self.weighed(parameters, obs, key).action
+        return self.weighed(parameters, obs, self.noise(key, len(obs))).action
+
+    def noise(self, key: PRNGKeyArray, count: int) -> Float[Array, "row action"]:
+        """What `weighed` makes actions of."""
+        return jax.random.normal(key, (count, self.policy.actions))
 
     def uniform(self, key: PRNGKeyArray, count: int) -> Float[Array, "row action"]:
         return jax.random.uniform(key, (count, self.policy.actions), minval=-1.0, maxval=1.0)
@@ -62,9 +66,9 @@ class Drawn:
         low, high = jnp.asarray(self.policy.low), jnp.asarray(self.policy.high)
         return jnp.clip((2.0 * action - high - low) / jnp.maximum(high - low, 1e-9), -1.0, 1.0)
 
-    def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], key: PRNGKeyArray) -> Weighed:
+    def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], noise: Float[Array, "row action"]) -> Weighed:
         dist = self.policy.distribution(parameters, obs)
-        u = self.policy.unsquashed(dist, key)
+        u = self.policy.unsquashed(dist, noise)
         return Weighed(jnp.tanh(u), self.policy.log_prob(dist, u))
 
     def mean(self, weighed: Weighed, values: Float[Array, " row"]) -> Float[Array, " row"]:
@@ -119,7 +123,10 @@ class Enumerated:
     def unscaled(self, action: Int[Array, " row"]) -> Int[Array, " row"]:
         return action
 
-    def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], key: PRNGKeyArray) -> Weighed:
+    def noise(self, key: PRNGKeyArray, count: int) -> tuple[()]:
+        return ()
+
+    def weighed(self, parameters: MLP, obs: Float[Array, "row obs"], noise: tuple[()]) -> Weighed:
         return Weighed(None, self.policy.distribution(parameters, obs))
 
     def mean(self, weighed: Weighed, values: Float[Array, "row choice"]) -> Float[Array, " row"]:
