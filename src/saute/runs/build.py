@@ -243,7 +243,7 @@ def _name(env: Env | HostEnvs) -> tuple[str, dict[str, Any]]:
 
 
 def _options(config: Config, training: bool, budget: Budget | None) -> dict[str, Any]:
-    asked, unsafe, ends = config.experiment, config.training_unsafe_reward, config.training_terminate
+    asked, unsafe = config.experiment, config.training_unsafe_reward
     high: Any = asked.budget if budget is None else budget
     if training and asked.lowest_budget is not None:
         highs = high if isinstance(high, tuple) else (high,)
@@ -257,7 +257,7 @@ def _options(config: Config, training: bool, budget: Budget | None) -> dict[str,
         "unsafe_reward": unsafe if training and unsafe is not None else asked.unsafe_reward,
         "augment": asked.augment,
         "shape": asked.shape,
-        "terminate": ends if training and ends is not None else asked.terminate,
+        "terminate": asked.terminate,
     }
 
 

@@ -62,7 +62,7 @@ BudgetSchedule = PiSchedule | QSchedule
 SCHEDULES: dict[str, type[BudgetSchedule]] = {"pi": PiSchedule, "q": QSchedule}
 MOST_ENVS = 20
 MOST_SEEDS = 1000
-LATER = {"budget_schedule", "schedule", "evaluate_every", "shield", "training_terminate"}
+LATER = {"budget_schedule", "schedule", "evaluate_every", "shield"}
 """Entries that former versions did not have, and that say nothing if they are null."""
 LONGEST_WHOLE = 100_000
 """Longer episodes are not waited for: an epoch ends before they do."""
@@ -151,8 +151,6 @@ class Config:
     """Parameters of the task in training that are not its own."""
     training_unsafe_reward: float | None = None
     """Unsafe reward of training, where it is not the experiment's, by which policies are validated and tested."""
-    training_terminate: bool | None = None
-    """Whether episodes of training end at a violation, where those of validation and tests do not do as they do."""
     validation: int | None = None
     """Episodes of a validation by which the best policy on the way is kept; by default the last one is."""
     validation_every: int = 50
