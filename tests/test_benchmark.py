@@ -33,6 +33,15 @@ def test_every_run_can_be_made(name: str, scale: Scale) -> None:
             assert config.epochs * config.settings.steps_per_epoch == published, "as many steps as were published"
 
 
+def test_one_policy_for_many_budgets_is_trained_once_and_tested_at_each() -> None:
+    rows = {one.label: one for one in all_rows() if one.label.startswith("HalfCheetah, Sauté SAC, all budgets")}
+    assert [one.budget for one in rows.values()] == [10.0, 25.0, 50.0]
+    (config,) = {scaled(one, "laptop").digest: scaled(one, "laptop") for one in rows.values()}.values()
+    settings: Any = config.settings
+    assert (config.experiment.lowest_budget, config.experiment.budget, settings.relabel) == (5.0, 100.0, True)
+    assert config.validation and config.experiment.envs == 10 and config.experiment.evaluate_every is None
+
+
 def test_published_numbers_are_those_of_the_documentation() -> None:
     assert len(COLUMNS) == 11 and set(PUBLISHED) == {*(one.label.split(",")[0] for one in all_rows()), "PointGoal2"}
     assert PUBLISHED["HalfCheetah"]["PPO-Sauté"] == "2901±25 / 16.2±.6"
