@@ -39,7 +39,8 @@ class Preset(NamedTuple):
 
 ON_POLICY = "ppo trpo cpo"
 VELOCITY = "half_cheetah_velocity hopper_velocity walker2d_velocity swimmer_velocity ant_velocity humanoid_velocity"
-NORMALISED = {"settings.running_normaliser": True, "settings.scale_rewards": True, "settings.trace": 0.95}
+SCALED = {"settings.running_normaliser": True, "settings.scale_rewards": True}
+NORMALISED = {**SCALED, "settings.trace": 0.95}
 
 TABLE = (
     # The paper's: table 1 and 2, and what it says of single tasks.
@@ -60,6 +61,10 @@ TABLE = (
             **NORMALISED, "epochs": 500, "settings.steps_per_epoch": 20_000, "settings.minibatches": 20,
             "settings.value_iterations": 200, "settings.policy_iterations": 200, "settings.target_kl": 0.02,
         },
+    ),
+    Preset(
+        "paper", VELOCITY, "sac", "*",
+        {**SCALED, "epochs": 100, "settings.steps_per_epoch": 10_000, "settings.replay": 1_000_000},
     ),
     # Fast: large batches, whose values are fitted in minibatches.
     Preset(
@@ -145,6 +150,23 @@ TABLE = (
             "epochs": 200, "settings.hidden": (64, 64), "settings.batch": 256, "settings.temperature_rate": 5e-4,
             "settings.replay": 60_000,
         },
+    ),
+    # Ten robots side by side, one update for every second of their steps; the replay holds all steps. Only sautéed policies are
+    # relabelled, and chosen by validation.
+    Preset(
+        "fast short quick", VELOCITY, "sac", "*",
+        {
+            **SCALED, "epochs": 20, "settings.steps_per_epoch": 10_000, "settings.updates_per_step": 0.5, "settings.rate": 1e-3,
+            "settings.temperature_rate": 1e-3, "settings.replay": 200_000,
+        },
+    ),
+    # Falls make the Hopper's values steep: at the rate of the others its policies come and go.
+    Preset(
+        "fast short quick", "hopper_velocity", "sac", "*",
+        {"epochs": 40, "settings.rate": 5e-4, "settings.replay": 400_000},
+    ),
+    Preset(
+        "fast quick", VELOCITY, "sac", "saute", {"settings.relabel": True, "validation": 50, "validation_every": 5},
     ),
     # Quick: half the steps at four times the rate, with values in units of 50. A policy changes much from one epoch to the next
     # then, so that the best one is kept.
