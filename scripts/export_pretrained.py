@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 
+from saute.cli.pretrained import listing
 from saute.core.errors import UserError
 from saute.runs import pretrained
 from saute.runs.checkpoint import CheckpointError, load
@@ -43,11 +44,17 @@ def export(run: pathlib.Path, name: str) -> pathlib.Path:
     return target
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
+def main(words: list[str]) -> str | None:
+    """Print what there is now; or else, say what is wrong."""
+    if len(words) != 2:
+        return __doc__
     try:
-        export(pathlib.Path(sys.argv[1]), sys.argv[2])
+        export(pathlib.Path(words[0]), words[1])
     except UserError as problem:
-        sys.exit(f"error: {problem}")
-    print(pretrained.listing())
+        return f"error: {problem}"
+    print(listing())
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -171,10 +171,11 @@ def test_what_users_can_put_right(capsys: pytest.CaptureFixture[str]) -> None:
         saute.load_policy("pretrained:pendulum-saute-trp")
 
 
-def test_an_exported_policy_acts_as_that_of_its_run(trained, tmp_path, monkeypatch) -> None:
+def test_an_exported_policy_acts_as_that_of_its_run(trained, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "package")
     pretrained.FOLDER.mkdir()
-    exporter().export(trained, "pendulum-saute-trpo-mine")
+    assert exporter().main([str(trained), "pendulum-saute-trpo-mine"]) is None
+    assert "pendulum-saute-trpo-mine" in capsys.readouterr().out, "what there is now is listed"
     assert pretrained.names() == ["pendulum-saute-trpo-mine"]
     obs = np.random.default_rng(0).normal(size=(9, 3))
     for seed in range(2):
