@@ -161,9 +161,8 @@ def train(options: Train) -> None:
     if options.shell.shield is not None and options.machines.ray is not None:
         raise UserError("--shield is not for --ray, whose machines may not see that run; leave one of them out")
     _run(config, out, options.shell, options.machines)
-    print(
-        f"wrote {out}; evaluate it with saute evaluate {out}{_trusting(out)},\ndraw its training with saute plot curves {out}"
-    )
+    print(f"wrote {out}; evaluate it with saute evaluate {out}{_trusting(config)},")
+    print(f"draw its training with saute plot curves {out}")
 
 
 def resume(options: Resume) -> None:
@@ -180,7 +179,7 @@ def resume(options: Resume) -> None:
     run = placed(options.machines, options.run)
     shell = Shell(log=options.log, snapshots=options.snapshots)
     _run(changed(config, "experiment.epochs", epochs), run, shell, options.machines)
-    print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}{_trusting(options.run)}")
+    print(f"finished {options.run} at epoch {epochs}; evaluate it with saute evaluate {options.run}{_trusting(config)}")
 
 
 def _run(config: Config, out: pathlib.Path, shell: Shell, machines: Machines) -> None:
@@ -213,13 +212,13 @@ def _parting(out: pathlib.Path, fresh: bool) -> str:
         return f"stopped; what is trained so far is kept, continue with saute resume {out} --ray"
     if not begun(out):
         return "stopped before the first epoch was saved; there is nothing to continue"
-    own = _trusting(out)
+    own = _trusting(read_config(out))
     return f"stopped; continue with saute resume {out}{own},\nor test it as it is with saute evaluate {out}{own}"
 
 
-def _trusting(out: pathlib.Path) -> str:
+def _trusting(config: Config) -> str:
     """What has to be added to a command whose run names modules, so that it may import them."""
-    asked = read_config(out).experiment
+    asked = config.experiment
     return " --trust" if modules_in(asked.env, *asked.costs) else ""
 
 
