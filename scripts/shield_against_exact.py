@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import saute
+from saute.core.errors import UserError
 from saute.core.seeds import VALIDATION
 from saute.envs.safe_pendulum import Pendulum
 from saute.paper.exact_pendulum import Grid, least_budget, needed
@@ -28,7 +29,9 @@ GRID = Grid(241, 201, 9, 0)
 
 def excess(run: str, exact: np.ndarray) -> np.ndarray:
     """b + margin − b* of every visited state, as (seed, step, episode), in the units of the cost."""
-    _, env, policy, parameters = ready(pathlib.Path(run), EPISODES, shield=True)
+    config, env, policy, parameters = ready(pathlib.Path(run), EPISODES, shield=True)
+    if config.experiment.env != "pendulum":
+        raise UserError(f"{run} is of {config.experiment.env}; the exact least budget is known of the pendulum only")
     budget, shield, found = env.options.high, saute.load_shield(run), []
     play = at_budgets(policy, env, EPISODES, EPISODES)
     for seed, one in enumerate(parameters):
@@ -43,12 +46,23 @@ def excess(run: str, exact: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-if __name__ == "__main__":
+def main(runs: list[str]) -> str | None:
+    """Print a line for each run; or else, say what is wrong."""
+    if not runs:
+        return __doc__
     exact = least_budget(Pendulum(), GRID)
-    for run in sys.argv[1:]:
-        gap = excess(run, exact)
+    for run in runs:
+        try:
+            gap = excess(run, exact)
+        except (UserError, ValueError) as problem:
+            return f"error: {problem}"
         short = gap < 0.0
         print(
             f"{run}: b + margin − b* is {gap.mean():.2f} on average; b + margin < b* in {short.sum():,} of {gap.size:,} states "
             f"({100 * short.mean():.3g} %), at worst by {max(0.0, -gap.min()):.3g}"
         )
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
