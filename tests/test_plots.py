@@ -115,6 +115,17 @@ def test_curves_show_mean_and_range_of_the_seeds() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["a (3 seeds)", "b (1 seed)", "budget"]
 
 
+def test_a_legend_of_long_names_stays_inside_the_picture() -> None:
+    numbers = [[{"task_return": 1.0, "cost": 1.0, "worst_cost": 1.0, "cost_rate": 1.0}] * 5] * 2
+    names = [f"HalfCheetah, Sauté SAC, all budgets, at {budget}" for budget in (10, 25, 50)]
+    figure = training_curves(dict.fromkeys(names, numbers), 25.0)
+    figure.canvas.draw()
+    (legend,) = figure.findobj(Legend)
+    extent = legend.get_window_extent()
+    assert extent.x0 >= 0.0 and extent.x1 <= figure.bbox.x1
+    assert len({text.get_text() for text in legend.get_texts()}) == 4, "their ends tell them apart"
+
+
 def test_curves_of_longer_epochs_go_further() -> None:
     figure = training_curves({"a": curves(), "b": curves()}, steps_per_epoch={"a": 4000, "b": 10_000})
     for axis in figure.axes:

@@ -418,7 +418,7 @@ def _budget_line(axis: Axes, budget: float | None, vertical: bool = False) -> No
 def legend(body: SubFigure, axis: Axes, columns: int = 2) -> None:
     """What the lines of a panel are, below all panels."""
     handles, labels = axis.get_legend_handles_labels()
-    cut = [_cut(label, 68 // columns) for label in labels]
+    cut = [_cut(label, 60 // columns) for label in labels]
     body.legend(handles, cut, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=2.2)
 
 
