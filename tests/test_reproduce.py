@@ -321,6 +321,18 @@ def test_planners_are_tested_on_fewer_episodes() -> None:
     assert reproduce.episodes_of(rows["Sauté MBPO"], 100) == 100
 
 
+def test_there_are_more_seeds_where_a_seed_is_cheap() -> None:
+    """Twenty where one takes less than a minute, as far as that can be afforded; never fewer than the paper's five."""
+    for artifact in ARTIFACTS.values():
+        for row in artifact.rows:
+            seeds = scaled(row, "laptop").experiment.seeds
+            assert seeds >= 5 and scaled(row, "paper").experiment.seeds == 5, row.label
+            seconds = expected_seconds(scaled(row, "laptop"))
+            assert seconds is not None and (seeds == 5 or seconds / seeds < 105), row.label
+    seeds = {name: scaled(ARTIFACTS[name].rows[0], "laptop").experiment.seeds for name in ARTIFACTS}
+    assert [seeds[name] for name in ("pendulum-trpo", "double-pendulum", "pendulum-sac", "car")] == [20, 10, 10, 5]
+
+
 def test_settings_of_a_row_can_depend_on_the_scale() -> None:
     rows = {row.label: row for row in ARTIFACTS["sac-narrow"].rows}
     names = ("Sauté SAC", "Sauté SAC 256×256")

@@ -11,7 +11,7 @@ from saute.paper.published import PUBLISHED as BY_OTHERS
 from saute.runs.config import Experiment
 from saute.runs.presets import Changes
 
-__all__ = ["ARTIFACTS", "BENCHMARK", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of"]
+__all__ = ["ARTIFACTS", "BENCHMARK", "EQUAL", "SAFER", "Artifact", "Row", "artifact_of", "seeds_at_laptop"]
 
 
 class Row(NamedTuple):
@@ -80,7 +80,11 @@ TUNED = "as well as we can: by the fast preset, where its baselines have the sho
 ALIKE = "with the starts, the steps and the settings of its baselines, and the task's own n"
 SCALED_FOR = 200.0
 """The n for which the presets scale the values that are learned; those of a larger n are as many times larger."""
-NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256)}
+SEEDS = {"pendulum": 20, "reacher": 20, "double_pendulum": 10}
+"""Seeds of a run at laptop scale: twenty where one takes under a minute, ten where they can be afforded; the others have five."""
+SLOW = {"sac": 10, "mbpo": 10, "pets": 10}
+"""At most so many of learners that take longer."""
+NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256), "experiment.seeds": 5}
 CPO, PID, CVAR = ("CPO", "cpo", "vanilla"), ("PID-L", "trpo", "pid"), ("CVaR-L", "trpo", "cvar")
 TABLE = ("Vanilla", "trpo", "vanilla"), ("Sauté", "trpo", "saute"), CPO, ("TRPO-L", "trpo", "lagrangian"), CVAR, PID
 PUBLISHED = {
@@ -307,6 +311,11 @@ BENCHMARK: dict[str, Artifact] = {
     ),
 }
 """Beyond the paper: the tasks that the field compares on."""
+
+
+def seeds_at_laptop(asked: Experiment) -> int:
+    """How many seeds a row has there: as many as it asks for, or as its task and its learner can afford."""
+    return max(asked.seeds, min(SEEDS.get(asked.env, 0), SLOW.get(asked.algo, max(SEEDS.values()))))
 
 
 def artifact_of(name: str) -> Artifact:

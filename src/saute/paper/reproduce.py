@@ -14,7 +14,7 @@ from saute.core.progress import Meter, progress
 from saute.core.typed import rebuilt
 from saute.evidence.plots import Group, box_plot, save, training_curves
 from saute.paper.durations import expected_seconds
-from saute.paper.figures import ARTIFACTS, Row, artifact_of
+from saute.paper.figures import ARTIFACTS, Row, artifact_of, seeds_at_laptop
 from saute.paper.measured import Measured, courses_of, late_epochs, measure
 from saute.paper.opened import Opened, looked_at, open_next
 from saute.paper.page import AGAIN, read
@@ -46,7 +46,7 @@ def scaled(row: Row, scale: Scale) -> Config:
     if scale == "smoke":
         asked = dataclasses.replace(asked, preset="paper", epochs=1, seeds=1)
     elif scale == "laptop":
-        asked = dataclasses.replace(asked, preset=row.presets.get(scale, "fast"))
+        asked = dataclasses.replace(asked, preset=row.presets.get(scale, "fast"), seeds=seeds_at_laptop(asked))
     else:
         asked = dataclasses.replace(asked, preset="paper", epochs=row.paper_epochs)
     config = configured(asked, row.changes.get(scale))
