@@ -28,6 +28,8 @@ __all__ = [
     "mlp",
     "normaliser",
     "policy_for",
+    "product",
+    "rectified",
     "squashed_for",
 ]
 
@@ -63,15 +65,49 @@ def init_mlp(key: PRNGKeyArray, sizes: Sequence[int], image: Image = None) -> ML
 
 
 def mlp(
-    net: MLP, x: Float[Array, "*batch inputs"], activation: Callable[[Array], Array] = jnp.tanh, image: Image = None
+    net: MLP,
+    x: Float[Array, "*batch inputs"],
+    activation: Callable[[Array], Array] = jnp.tanh,
+    image: Image = None,
+    product: Callable[[Array, Array], Array] = jnp.matmul,
 ) -> Float[Array, "*batch out"]:
     """The network's output; the activation stands between the layers."""
     # One matrix of all rows, which XLA multiplies a quarter faster than a stack of matrices.
     filters, net = _parts(net)
     rows = encoded(filters, x.reshape(-1, x.shape[-1]), image)
     for layer in net[:-1]:
-        rows = activation(rows @ layer.weight + layer.bias)
-    return (rows @ net[-1].weight + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
+        rows = activation(product(rows, layer.weight) + layer.bias)
+    return (product(rows, net[-1].weight) + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
+
+
+def rectified(net: MLP, x: Float[Array, "*batch inputs"], image: Image = None) -> Float[Array, "*batch out"]:
+    """The network's output with rectifiers between the layers, as in soft actor-critic; it has gradients, but no tangents."""
+    return mlp(net, x, jax.nn.relu, image, product)
+
+
+@jax.custom_vjp
+def product(x: Float[Array, "row in"], weight: Float[Array, "in out"]) -> Float[Array, "row out"]:
+    """x W, whose gradient in W is of the only form that XLA multiplies fast on a CPU: rows of the left one times columns."""
+    return x @ weight
+
+
+def _product_and_factors(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ weight, (x, weight)
+
+
+def _gradients(factors: tuple[Array, Array], slope: Float[Array, "row out"]) -> tuple[Array, Array]:
+    """∂/∂x = G Wᵀ and ∂/∂W = xᵀ G = (Gᵀ x)ᵀ, by turning the narrower of x and G."""
+    x, weight = factors
+    turned = _turned(x) @ slope if x.shape[1] < slope.shape[1] else jax.lax.optimization_barrier(_turned(slope) @ x).T
+    return slope @ weight.T, turned
+
+
+def _turned(x: Float[Array, "row column"]) -> Float[Array, "column row"]:
+    """The transpose, written out: XLA would make it a part of the product otherwise, which is what is slow."""
+    return jax.lax.optimization_barrier(jax.lax.optimization_barrier(x).T)
+
+
+product.defvjp(_product_and_factors, _gradients)
 
 
 def _parts(net: MLP) -> tuple[tuple[Filters, ...], tuple[Layer, ...]]:
@@ -187,7 +223,7 @@ class Categorical(Memoryless):
         return init_mlp(key, (self.observations, *self.hidden, self.actions), self.image)
 
     def distribution(self, parameters: MLP, obs: Array) -> Array:
-        return jax.nn.log_softmax(mlp(parameters, obs, jax.nn.relu if self.relu else jnp.tanh, self.image))
+        return jax.nn.log_softmax((rectified if self.relu else mlp)(parameters, obs, image=self.image))
 
     def mode(self, dist: Dist) -> Array:
         return jnp.argmax(dist, axis=-1)
@@ -261,7 +297,7 @@ class SquashedGaussian(Memoryless):
 
     def distribution(self, parameters: MLP, obs: Array) -> tuple[Array, Array]:
         """What `mode`, `sample` and `log_prob` work on: means and log σ before squashing."""
-        mean, log_std = jnp.split(mlp(parameters, obs, jax.nn.relu, self.image), 2, axis=-1)
+        mean, log_std = jnp.split(rectified(parameters, obs, self.image), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD)
 
     def mode(self, dist: Dist) -> Array:

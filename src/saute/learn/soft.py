@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from saute.core.encoder import Image
-from saute.learn.nets import MLP, Categorical, SquashedGaussian, init_mlp, mlp, squashed_for, vector_size
+from saute.learn.nets import MLP, Categorical, SquashedGaussian, init_mlp, rectified, squashed_for, vector_size
 
 __all__ = ["Drawn", "Enumerated", "Weighed", "weighing"]
 
@@ -85,7 +85,7 @@ class Drawn:
 
     def value(self, critic: MLP, obs: Float[Array, "row obs"], action: Float[Array, "row action"]) -> Float[Array, " row"]:
         """Q(s, a) of given actions."""
-        return mlp(critic, jnp.concatenate([obs, action], axis=1), jax.nn.relu, self.policy.image)[:, 0]
+        return rectified(critic, jnp.concatenate([obs, action], axis=1), self.policy.image)[:, 0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,10 +142,10 @@ class Enumerated:
         return jnp.sum(jnp.exp(log_best) * log_best, axis=-1)
 
     def values(self, critic: MLP, obs: Float[Array, "row obs"], weighed: Weighed) -> Float[Array, "row choice"]:
-        return mlp(critic, obs, jax.nn.relu, self.policy.image)
+        return rectified(critic, obs, self.policy.image)
 
     def value(self, critic: MLP, obs: Float[Array, "row obs"], action: Int[Array, " row"]) -> Float[Array, " row"]:
-        every = mlp(critic, obs, jax.nn.relu, self.policy.image)
+        every = rectified(critic, obs, self.policy.image)
         return jnp.take_along_axis(every, action[:, None], axis=1)[:, 0]
 
 
