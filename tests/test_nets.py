@@ -16,7 +16,7 @@ from learner_toys import assert_same
 import saute
 from saute.algos.onpolicy import OnPolicySettings
 from saute.envs.from_gym import HostEnvs
-from saute.learn.nets import init_mlp, mlp, normaliser, policy_for
+from saute.learn.nets import init_mlp, mlp, normaliser, policy_for, product
 from saute.learn.stream import bounded
 from saute.runs.evaluate import evaluate
 from saute.runs.loop import train
@@ -30,6 +30,23 @@ def test_a_net_takes_any_batch_and_gives_each_row_what_numpy_gives_it(batch: tup
     found = mlp(net, jnp.asarray(x))
     assert found.shape == (*batch, 2)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(3, 8), (8, 2), (6, 6), (1, 1)])
+def test_the_gradients_of_a_product_are_those_of_plain_multiplication(sizes: tuple[int, int]) -> None:
+    """However the factors are turned; also of a stack of products, as that of several cost critics."""
+    x, weight, slope = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(((7, sizes[0]), sizes, (7, sizes[1])))
+    )
+    plain, found = (jax.vjp(times, x, weight) for times in (jnp.matmul, product))
+    np.testing.assert_array_equal(found[0], plain[0])
+    for mine, expected in zip(found[1](slope), plain[1](slope), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
+
+    def cost(times: Any) -> Any:
+        return jax.grad(lambda stack: jnp.sum(jax.vmap(lambda w: times(x, w) ** 2)(stack)))(jnp.stack([weight, -weight]))
+
+    np.testing.assert_allclose(cost(product), cost(jnp.matmul), rtol=1e-4, atol=1e-5)
 
 
 def test_normaliser_takes_out_mean_and_deviation_but_not_of_the_budget() -> None:

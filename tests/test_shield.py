@@ -278,14 +278,19 @@ def test_the_smallest_margin_that_keeps_all_episodes_safe_is_chosen() -> None:
 
     told = list[str]()
     shield = Trained((), (), np.float32(0.0))
-    found = _calibrated(pathlib.Path("run"), tested, shield, told.append)
-    assert found["margin"] == 0.2 and found["validation"]["episodes"] == 3
+    found = _calibrated(pathlib.Path("run"), tested, shield, 0.0, told.append)
+    assert found["margin"] == 0.2 and (found["validation"]["episodes"], found["validation"]["violations"]) == (3, 0)
     assert found["validation"]["bound"] == pytest.approx(1 - 0.05 ** (1 / 3)) and found["validation"]["intervened"] == 0.1
     assert told[3] == "margin 0.1: 2 of 3 validation episodes violate, the shield stepped in in 10.00 % of steps"
     with pytest.raises(
         ValueError, match=r"run: no margin up to 0.8 of the budget keeps all 3 validation episodes safe, 3 still"
     ):
-        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(Guarded((), shield), seed), shield, told.append)
+        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(Guarded((), shield), seed), shield, 0.0, told.append)
+    # Two of three may violate, and are counted where the shield is kept.
+    found = _calibrated(pathlib.Path("run"), tested, shield, 0.67, told.append)
+    assert (found["margin"], found["validation"]["violations"]) == (0.1, 2)
+    with pytest.raises(ValueError, match=r"keeps violations to 50\.00% of 3 validation episodes, 3 still violate"):
+        _calibrated(pathlib.Path("run"), lambda guard, seed: tested(Guarded((), shield), seed), shield, 0.5, told.append)
 
 
 @pytest.mark.parametrize(

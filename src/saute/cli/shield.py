@@ -25,7 +25,9 @@ class ShieldRun:
     needs_epochs: Annotated[int, shown_as("N")] = ShieldSettings().needs.epochs
     """Epochs in which it is estimated what the backup needs, each of 400,000 steps."""
     episodes: Annotated[int, shown_as("N")] = ShieldSettings().validation
-    """Validation episodes of every seed; the margin is the smallest one with which not one of them violates."""
+    """Validation episodes of every seed, which arbitrary actions interrupt; the smallest margin that they need is taken."""
+    tolerance: Annotated[float, shown_as("SHARE")] = 0.0
+    """Share of those episodes that may violate all the same: a smaller margin costs less of the return."""
     seed: Annotated[int, shown_as("N")] = 0
     """Seed of the training."""
     env: Annotated[str, shown_as("ENV", "default: the run's own")] = ""
@@ -40,12 +42,15 @@ def shield(options: ShieldRun) -> None:
     for name in ("backup_steps", "needs_epochs", "episodes"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least 1")
+    if not 0.0 <= options.tolerance < 1.0:
+        raise UserError(f"--tolerance {options.tolerance:g} must be at least 0 and below 1; 0.01 is one episode of a hundred")
     usual = ShieldSettings()
     settings = dataclasses.replace(
         usual,
         backup_steps=options.backup_steps,
         needs=dataclasses.replace(usual.needs, epochs=options.needs_epochs),
         validation=options.episodes,
+        tolerance=options.tolerance,
         seed=options.seed,
     )
     config = Elsewhere(options.env, options.cost, options.trust).of(options.run)

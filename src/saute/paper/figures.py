@@ -81,7 +81,7 @@ ALIKE = "with the starts, the steps and the settings of its baselines, and the t
 SCALED_FOR = 200.0
 """The n for which the presets scale the values that are learned; those of a larger n are as many times larger."""
 SEEDS = {"pendulum": 20, "reacher": 20, "double_pendulum": 10}
-"""Seeds of a run at laptop scale: twenty where one takes under a minute, ten where they can be afforded; the others have five."""
+"""Seeds of a run at laptop scale: twenty where one takes under a minute, ten where they can be afforded, else five."""
 SLOW = {"sac": 10, "mbpo": 10, "pets": 10}
 """At most so many of learners that take longer."""
 NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256), "experiment.seeds": 5}
