@@ -37,7 +37,7 @@ from saute.serve.description import described
 
 __all__ = ["ShieldSettings", "careful", "guarded", "make_shield", "shielded", "with_budget_shown"]
 
-MARGINS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+MARGINS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8)
 """From which the margin is chosen, in shares of the budgets."""
 BACKUP = SacSettings(
     hidden=(64, 64), num_envs=20, updates_per_step=0.2, batch=256, replay=200_000, rate=1e-3, temperature_rate=1e-2,
