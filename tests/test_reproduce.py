@@ -32,7 +32,7 @@ from saute.paper.figures import ARTIFACTS, EQUAL, Row
 from saute.paper.opened import opened
 from saute.paper.page import page, read
 from saute.paper.reproduce import Need, longest_first, scaled
-from saute.runs import crew
+from saute.runs import crew, provenance
 from saute.runs.build import algorithm_of, configured, environment_of
 from saute.runs.config import Experiment
 from saute.runs.folder import TrainingError, folder_of
@@ -319,6 +319,27 @@ def test_planners_are_tested_on_fewer_episodes() -> None:
     rows = {row.label: row for row in ARTIFACTS["model-based"].rows}
     assert [reproduce.episodes_of(rows["Sauté PETS"], asked) for asked in (5, 100)] == [5, 25]
     assert reproduce.episodes_of(rows["Sauté MBPO"], 100) == 100
+
+
+def test_the_commit_of_a_result_is_marked_if_code_was_changed_and_not_for_other_results(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "src" / "saute"
+    package.mkdir(parents=True)
+    (package / "code.py").write_text("one = 1\n")
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(provenance, "PACKAGE", package)
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = provenance.commit()
+    assert len(clean) == 12 and set(clean) <= set("0123456789abcdef")
+    (tmp_path / "results.json").write_text("{}")
+    assert provenance.commit() == clean
+    (package / "code.py").write_text("one = 2\n")
+    assert provenance.commit() == f"{clean}-dirty"
 
 
 def test_there_are_more_seeds_where_a_seed_is_cheap() -> None:

@@ -40,11 +40,13 @@ def provenance(run: pathlib.Path) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of this code, marked if files were changed since; "unknown" where it is not in its repository."""
+    """The commit of this code, marked if the package was changed since; "unknown" where it is not in its repository."""
     try:
         root = _git("rev-parse", "--show-toplevel")
         inside = (pathlib.Path(root) / "src" / "saute").samefile(PACKAGE)
-        return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") if inside else "unknown"
+        # Files of the repository that are no code, as results that were written before, do not count.
+        dirty = "-dirty" if inside and _git("status", "--porcelain", ".") else ""
+        return _git("rev-parse", "--short=12", "HEAD") + dirty if inside else "unknown"
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
