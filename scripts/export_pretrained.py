@@ -14,6 +14,7 @@ from saute.runs import pretrained
 from saute.runs.checkpoint import CheckpointError, load
 from saute.runs.folder import read_config
 from saute.runs.policy import load_policies
+from saute.runs.shield import FILE, stored_shield
 
 FILES = ("config.json", "policy.safetensors")
 LARGEST = 2_000_000
@@ -37,9 +38,12 @@ def export(run: pathlib.Path, name: str) -> pathlib.Path:
     size = sum((run / file).stat().st_size for file in FILES)
     if kinds != {np.dtype(np.float32).name} or size > LARGEST:
         raise UserError(f"{run} has {size} bytes of {', '.join(sorted(kinds))}; ship float32 of at most {LARGEST} bytes")
+    shield = [FILE] if (run / FILE).exists() else []
+    if shield:
+        stored_shield(run)
     target = pretrained.FOLDER / name
     target.mkdir(exist_ok=True)
-    for file in FILES:
+    for file in (*FILES, *shield):
         shutil.copyfile(run / file, target / file)
     return target
 

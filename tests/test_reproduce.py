@@ -147,6 +147,20 @@ def test_what_comes_with_the_package_is_tested_on_reserved_seeds(
     assert "`saute reproduce shipped --scale smoke --episodes 4 --reserved`" in text
 
 
+def test_a_shield_that_comes_with_the_package_is_tested_beside_its_policy(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(shipped, "names", lambda: ["point-saute-trpo"])
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "shipped", "--episodes", "4", *places(tmp_path)]) == 0
+    alone, under = read(tmp_path / "results", "smoke", "shipped").values()
+    assert (alone.label, under.label) == ("point-saute-trpo", "point-saute-trpo, under its shield")
+    assert alone.made == under.made and alone.episodes == under.episodes == 20
+    own = tmp_path / "runs/pretrained/point-saute-trpo"
+    own.mkdir(parents=True)
+    (own / "shield.safetensors").write_bytes(b"mine")
+    assert main(["reproduce", "shipped", "--episodes", "4", *places(tmp_path)]) == 2
+    assert "is your own shield of point-saute-trpo; test the package's in another folder" in capsys.readouterr().err
+
+
 def test_rows_are_tested_on_the_way_but_for_planners() -> None:
     every = {row.label: scaled(row, "laptop").experiment.evaluate_every for row in ARTIFACTS["model-based"].rows}
     assert every == {"Vanilla MBPO": 1, "Sauté MBPO": 1, "Vanilla PETS": None, "Sauté PETS": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
+from saute.core.errors import UserError
 from saute.core.files import write_sealed
 from saute.core.tables import markdown
 from saute.envs import is_native
@@ -12,7 +13,8 @@ from saute.paper.measured import Measured, measure
 from saute.paper.opened import Opened, looked_at, open_next
 from saute.runs.folder import read_config
 from saute.runs.outcomes import outcomes_of
-from saute.runs.pretrained import PREFIX, names
+from saute.runs.pretrained import FOLDER, PREFIX, names
+from saute.runs.shield import FILE, file_of_shield
 
 __all__ = ["SHIPPED", "make_shipped", "shipped_table"]
 
@@ -32,20 +34,34 @@ def make_shipped(scale: str, out: pathlib.Path, episodes: int, reserved: bool) -
         name: episodes if is_native(config.experiment.env) else min(episodes, MOST_ON_HOST) for name, config in configs.items()
     }
     rows = {name: _tested(name, counts[name], block) for name in configs}
+    for name in filter(_has_shield, configs):
+        label = f"{name}, under its shield"
+        rows[label] = _tested(name, counts[name], block, label)
     place = out / scale / SHIPPED
     place.mkdir(parents=True, exist_ok=True)
     write_sealed(place / "numbers.json", {"rows": [row.as_json() for row in rows.values()]})
     return shipped_table(rows)
 
 
-def _tested(name: str, episodes: int, block: Opened) -> Measured:
+def _has_shield(name: str) -> bool:
+    """Whether it comes with one, which is the one that will be tested."""
+    its = FOLDER / name / FILE
+    if its.exists() and file_of_shield(f"{PREFIX}{name}") != its:
+        raise UserError(
+            f"{file_of_shield(f'{PREFIX}{name}')} is your own shield of {name}; test the package's in another folder"
+        )
+    return its.exists()
+
+
+def _tested(name: str, episodes: int, block: Opened, shielded: str = "") -> Measured:
+    """A policy at its budget, or, by another label, in the very same episodes under its shield."""
     run = pathlib.Path(f"{PREFIX}{name}")
-    config, outcomes = outcomes_of(run, episodes, block.first)
+    config, outcomes = outcomes_of(run, episodes, block.first, shield=bool(shielded))
     made = block.made(block.first + len(outcomes) * episodes - 1)
     budget = config.experiment.budget
     if not isinstance(budget, float):
         raise ValueError(f"{name} has the budgets {budget}; what comes with the package is tested at one")
-    return measure(name, budget, outcomes, run=str(run), epochs=config.epochs, made=made)
+    return measure(shielded or name, budget, outcomes, run=str(run), epochs=config.epochs, made=made)
 
 
 def shipped_table(rows: dict[str, Measured]) -> str:
