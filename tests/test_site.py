@@ -20,6 +20,7 @@ from run_blocks import blocks, found, runs
 
 import saute
 from saute.cli.main import COMMANDS, main
+from saute.paper.page import read
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HOME = repository()
@@ -149,6 +150,19 @@ def test_links_of_the_readme_lead_to_files_and_are_absolute_in_the_package() -> 
     assert shown.count(f"]({HOME}/") == len(links) and linked(shown, HOME) == shown
     assert f"]({HOME}/raw/main/docs/gallery/" in shown and f"]({HOME}/tree/main/examples)" in shown
     assert f"]({HOME}/blob/main/LICENSE)" in shown
+
+
+def test_the_table_of_the_readme_is_that_of_the_committed_results() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    begin = lines.index("|---|---:|---:|---|---:|") + 1
+    shown = [tuple(cell.strip(" *") for cell in line.strip("|").split("|")) for line in lines[begin : lines.index("", begin)]]
+    known = read(ROOT / "results", "laptop", "pendulum-trpo")
+    assert len(shown) == len(known) == 5
+    for label, task, worst, violations, seeds in shown:
+        row = known[label]
+        clean = f"{sum(seed.violations == 0 for seed in row.seeds)} of {len(row.seeds)}"
+        expected = f"{row.task_return.mean:.2f}", f"{row.cost.largest:.2f}", row.seen, clean
+        assert (task, worst, violations, seeds) == expected
 
 
 @pytest.mark.parametrize("home", [None, "https://example.org/mine"])
