@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from saute.core.files import read_json, unsealed, write_sealed
@@ -176,12 +177,34 @@ def make(name: str, scale: Scale, runs: pathlib.Path, out: pathlib.Path, episode
     again = "" if kept.keys() <= shown.keys() else AGAIN
     groups = {label: one.group for label, one in shown.items()}
     save(box_plot(groups, budget, artifact.title), place / f"{again}box.png")
-    curves, steps = ({label: getattr(one, part) for label, one in shown.items()} for part in ("curves", "steps"))
+    trained = shared_trainings({label: one.numbers.run for label, one in shown.items()})
+    curves, steps = ({both: getattr(shown[label], part) for label, both in trained.items()} for part in ("curves", "steps"))
     save(training_curves(curves, budget, steps_per_epoch=steps, subject=artifact.title), place / f"{again}curves.png")
     known = kept | {label: one.numbers for label, one in shown.items()}
     rows = [known[row.label] for row in artifact.rows if row.label in known]
     write_sealed(place / "numbers.json", {"rows": [row.as_json() for row in rows]})
     return True
+
+
+def shared_trainings(runs: Mapping[str, str | None]) -> dict[str, str]:
+    """Of rows by label with their runs, the first one of each run, and what all rows of that run are called together.
+
+    Example:
+        >>> shared_trainings({"Ant, at 10": "ant", "Ant, at 25": "ant", "Hopper": "hopper"})
+        {'Ant, at 10': 'Ant, at 10/25', 'Hopper': 'Hopper'}
+    """
+    found = dict[str | None, list[str]]()
+    for label, run in runs.items():
+        found.setdefault(run, []).append(label)
+
+    def together(labels: list[str]) -> str:
+        words = [label.split() for label in labels]
+        same = sum(
+            1 for _ in itertools.takewhile(lambda ones: len(set(ones)) == 1, zip(*(own[:-1] for own in words), strict=False))
+        )
+        return " ".join([*words[0][:same], "/".join(" ".join(own[same:]) for own in words)])
+
+    return {labels[0]: together(labels) for labels in found.values()}
 
 
 def _shown(row: Row, scale: Scale, run: pathlib.Path, episodes: int, block: Opened) -> Shown:
