@@ -19,6 +19,9 @@ SEEN = {
     1: "for looking: settings were once chosen on it",
     7: "settings of Point and Car were judged on it",
     9: "the gallery, and what a search of settings found, were tested on it",
+    13: "policies of the pendulum were tested on it under their shields",
+    14: "policies that trained under a shield were tested on it",
+    15: "the Car was tested on it under its shield",
 }
 """Blocks that are no longer fresh, and why."""
 
