@@ -43,6 +43,7 @@ def export(run: pathlib.Path, name: str) -> pathlib.Path:
         stored_shield(run)
     target = pretrained.FOLDER / name
     target.mkdir(exist_ok=True)
+    (target / FILE).unlink(missing_ok=True)
     for file in (*FILES, *shield):
         shutil.copyfile(run / file, target / file)
     return target

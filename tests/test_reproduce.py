@@ -157,7 +157,8 @@ def test_a_shield_that_comes_with_the_package_is_tested_beside_its_policy(tmp_pa
     own = tmp_path / "runs/pretrained/point-saute-trpo"
     own.mkdir(parents=True)
     (own / "shield.safetensors").write_bytes(b"mine")
-    assert main(["reproduce", "shipped", "--episodes", "4", *places(tmp_path)]) == 2
+    assert main(["reproduce", "shipped", "--episodes", "4", "--reserved", *places(tmp_path)]) == 2
+    assert not opened(tmp_path / "results"), "no block is used up"
     assert "is your own shield of point-saute-trpo; test the package's in another folder" in capsys.readouterr().err
 
 
@@ -357,7 +358,7 @@ def test_the_commit_of_a_result_is_marked_if_code_was_changed_and_not_for_other_
 
 
 def test_there_are_more_seeds_where_a_seed_is_cheap() -> None:
-    """Twenty where one takes less than a minute, as far as that can be afforded; never fewer than the paper's five."""
+    """More than the paper's five only where a seed takes less than two minutes, never fewer."""
     for artifact in ARTIFACTS.values():
         for row in artifact.rows:
             seeds = scaled(row, "laptop").experiment.seeds

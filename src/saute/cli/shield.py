@@ -25,7 +25,7 @@ class ShieldRun:
     needs_epochs: Annotated[int, shown_as("N")] = ShieldSettings().needs.epochs
     """Epochs in which it is estimated what the backup needs, each of 400,000 steps."""
     episodes: Annotated[int, shown_as("N")] = ShieldSettings().validation
-    """Validation episodes of every seed, which arbitrary actions interrupt; the smallest margin that they need is taken."""
+    """Validation episodes of every seed, which arbitrary actions interrupt; the margin is the smallest that keeps them safe."""
     tolerance: Annotated[float, shown_as("SHARE")] = 0.0
     """Share of those episodes that may violate all the same: a smaller margin costs less of the return."""
     seed: Annotated[int, shown_as("N")] = 0

@@ -68,8 +68,8 @@ COLUMN = 3.3
 """Width in inches of every picture."""
 TEXT, SMALL = 7.0, 6.0
 """Sizes of letters, in points."""
-SHORT = 20
-"""Letters of a run's name of which two fit beside each other in a legend."""
+BESIDE = 20
+"""Letters of a run's name of which two fit beside each other in a legend, with their numbers of seeds."""
 STYLE: Any = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
@@ -214,7 +214,7 @@ def training_curves(
         _budget_words(budget) if len(shown) > 1 or shown[0] != "task_return" else "",
     ]
     columns, rows = (1, 1) if len(shown) == 1 else (2, math.ceil(len(shown) / 2))
-    entries, beside = len(runs) + (budget is not None), 1 if any(len(name) > SHORT for name in runs) else 2
+    entries, beside = len(runs) + (budget is not None), 1 if any(len(name) > BESIDE for name in runs) else 2
     figure, body, axes = sheet(_titled(subject, "training"), caption, [1.25] * rows, columns, lines=math.ceil(entries / beside))
     for axis, metric in zip(axes.ravel(), shown, strict=False):
         for (name, table), (colour, line) in zip(tables.items(), styles(), strict=False):

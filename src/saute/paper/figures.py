@@ -81,7 +81,7 @@ ALIKE = "with the starts, the steps and the settings of its baselines, and the t
 SCALED_FOR = 200.0
 """The n for which the presets scale the values that are learned; those of a larger n are as many times larger."""
 SEEDS = {"pendulum": 20, "reacher": 20, "double_pendulum": 10}
-"""Seeds of a run at laptop scale: twenty where one takes under a minute, ten where they can be afforded, else five."""
+"""Seeds of a run at laptop scale, as many as two cores can afford; on other tasks five."""
 SLOW = {"sac": 10, "mbpo": 10, "pets": 10}
 """At most so many of learners that take longer."""
 NARROW, WIDE = {"settings.hidden": (64, 64)}, {"settings.hidden": (256, 256), "experiment.seeds": 5}
@@ -154,7 +154,7 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "sac-narrow": Artifact(
         "Pendulum, SAC with narrow networks (appendix)",
-        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width only.",
+        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width, and at laptop scale in the number of seeds.",
         (
             *(row._replace(changes={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
             Row("Sauté SAC 256×256", Experiment("pendulum", algo="sac", budget=30.0), 30.0, changes={"laptop": WIDE}),
@@ -218,7 +218,7 @@ ARTIFACTS: dict[str, Artifact] = {
 
 
 def _safer(env: str, budget: float) -> tuple[Row, ...]:
-    """Sauté, and Sauté with schedules of budgets, ten seeds each."""
+    """Sauté, and Sauté with schedules of budgets, ten seeds each or more."""
     asked = Experiment(env, budget=budget, seeds=10)
     return (
         Row("Sauté TRPO", asked, budget),

@@ -28,13 +28,14 @@ def make_shipped(scale: str, out: pathlib.Path, episodes: int, reserved: bool) -
     """Test every policy at its own budget, and write the numbers; the text is their table."""
     what = f"{scale} {SHIPPED}, {episodes} episodes per seed"
     configs = {name: read_config(pathlib.Path(f"{PREFIX}{name}")) for name in names()}
+    guarded = [name for name in configs if _has_shield(name)]
     most = max(config.experiment.seeds for config in configs.values())
     block = open_next(out, what, most * episodes) if reserved else looked_at()
     counts = {
         name: episodes if is_native(config.experiment.env) else min(episodes, MOST_ON_HOST) for name, config in configs.items()
     }
     rows = {name: _tested(name, counts[name], block) for name in configs}
-    for name in filter(_has_shield, configs):
+    for name in guarded:
         label = f"{name}, under its shield"
         rows[label] = _tested(name, counts[name], block, label)
     place = out / scale / SHIPPED

@@ -157,14 +157,15 @@ def _calibrated(
         told(
             f"margin {margin:g}: {k} of {n} validation episodes violate, the shield stepped in in {100 * share:.2f} % of steps"
         )
-        if k <= tolerance * n:
+        if k <= tolerance * n + 1e-9:
             kept = {"episodes": n, "violations": k, "bound": upper_bound(k, n), "intervened": share}
             return {"margin": margin, "validation": kept}
-    most = f"violations to {tolerance:.2%} of {n} validation episodes"
+    most = f"violations to {100 * tolerance:g} % of {n} validation episodes"
     wanted = most if tolerance else f"all {n} validation episodes safe"
     raise ValueError(
         f"{run}: no margin up to {MARGINS[-1]:g} of the budget keeps {wanted}, {k} still violate; the "
-        "budget may be too small for some starts, or the backup too poor: train it longer with --backup-steps"
+        "budget may be too small for some starts, or the backup too poor: train it longer with --backup-steps, or allow some "
+        "violations with --tolerance"
     )
 
 
