@@ -28,6 +28,7 @@ from saute.runs.build import configured, environment_of
 from saute.runs.config import Experiment
 from saute.runs.evaluate import Outcome
 from saute.runs.policy import load_policy
+from saute.runs.shield import load_shield
 from saute.runs.trained import policy_description, save_policies
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -73,7 +74,10 @@ def test_every_policy_is_whole_small_and_found_through_the_package() -> None:
         kind = f"{config['env']}-{config['method']}-{config['algo']}".replace("_", "-")
         assert name == kind or name.startswith(f"{kind}-")
         assert len(place.joinpath(name, "policy.safetensors").read_bytes()) < 2_000_000
-        assert {file.name for file in place.joinpath(name).iterdir()} == {"config.json", "policy.safetensors"}
+        files = {file.name for file in place.joinpath(name).iterdir()}
+        assert files - {"shield.safetensors"} == {"config.json", "policy.safetensors"}
+        if "shield.safetensors" in files:
+            assert 0.0 < load_shield(f"pretrained:{name}").margin < 1.0
         policies = [load_policy(f"pretrained:{name}", seed) for seed in range(config["seeds"])]
         obs = np.random.default_rng(0).normal(size=(20, policies[0].about.bare))
         actions = np.array([policy(obs, remaining=config["budget"]) for policy in policies])
@@ -178,6 +182,10 @@ def test_an_exported_policy_acts_as_that_of_its_run(trained, tmp_path, monkeypat
     assert "pendulum-saute-trpo-mine" in capsys.readouterr().out, "what there is now is listed"
     assert pretrained.names() == ["pendulum-saute-trpo-mine"]
     obs = np.random.default_rng(0).normal(size=(9, 3))
+    # A shield belongs to the very policies beside it, so that of former ones goes.
+    kept = pretrained.FOLDER / "pendulum-saute-trpo-mine" / "shield.safetensors"
+    kept.write_bytes(b"of other policies")
+    assert exporter().main([str(trained), "pendulum-saute-trpo-mine"]) is None and not kept.exists()
     for seed in range(2):
         one, other = load_policy(trained, seed), saute.load_policy("pretrained:pendulum-saute-trpo-mine", seed=seed)
         np.testing.assert_array_equal(one(obs, remaining=12.5), other(obs, remaining=12.5))

@@ -154,7 +154,8 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "sac-narrow": Artifact(
         "Pendulum, SAC with narrow networks (appendix)",
-        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width, and at laptop scale in the number of seeds.",
+        "Sauté stays preferable with 64×64 networks; 256×256 perform better. The last row differs in the width, and has fewer "
+        "seeds at laptop scale.",
         (
             *(row._replace(changes={"paper": NARROW}) for row in _rows("pendulum", 30.0, *_family("sac"))),
             Row("Sauté SAC 256×256", Experiment("pendulum", algo="sac", budget=30.0), 30.0, changes={"laptop": WIDE}),
