@@ -21,7 +21,6 @@ SEEN = {
     9: "the gallery, and what a search of settings found, were tested on it",
     13: "policies of the pendulum were tested on it under their shields",
     14: "policies that trained under a shield were tested on it",
-    15: "the Car was tested on it under its shield",
 }
 """Blocks that are no longer fresh, and why."""
 
