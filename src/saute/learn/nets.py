@@ -69,15 +69,15 @@ def mlp(
     x: Float[Array, "*batch inputs"],
     activation: Callable[[Array], Array] = jnp.tanh,
     image: Image = None,
-    product: Callable[[Array, Array], Array] = jnp.matmul,
+    times: Callable[[Array, Array], Array] = jnp.matmul,
 ) -> Float[Array, "*batch out"]:
     """The network's output; the activation stands between the layers."""
     # One matrix of all rows, which XLA multiplies a quarter faster than a stack of matrices.
     filters, net = _parts(net)
     rows = encoded(filters, x.reshape(-1, x.shape[-1]), image)
     for layer in net[:-1]:
-        rows = activation(product(rows, layer.weight) + layer.bias)
-    return (product(rows, net[-1].weight) + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
+        rows = activation(times(rows, layer.weight) + layer.bias)
+    return (times(rows, net[-1].weight) + net[-1].bias).reshape(*x.shape[:-1], len(net[-1].bias))
 
 
 def rectified(net: MLP, x: Float[Array, "*batch inputs"], image: Image = None) -> Float[Array, "*batch out"]:
@@ -98,8 +98,9 @@ def _product_and_factors(x: Array, weight: Array) -> tuple[Array, tuple[Array, A
 def _gradients(factors: tuple[Array, Array], slope: Float[Array, "row out"]) -> tuple[Array, Array]:
     """∂/∂x = G Wᵀ and ∂/∂W = xᵀ G = (Gᵀ x)ᵀ, by turning the narrower of x and G."""
     x, weight = factors
-    turned = _turned(x) @ slope if x.shape[1] < slope.shape[1] else jax.lax.optimization_barrier(_turned(slope) @ x).T
-    return slope @ weight.T, turned
+    if x.shape[1] < slope.shape[1]:
+        return slope @ weight.T, _turned(x) @ slope
+    return slope @ weight.T, jax.lax.optimization_barrier(_turned(slope) @ x).T
 
 
 def _turned(x: Float[Array, "row column"]) -> Float[Array, "column row"]:
