@@ -265,6 +265,8 @@ def test_shields_of_other_spaces_and_discounts_are_refused(shielded: pathlib.Pat
         saute.BudgetedPolicy(lambda obs, remaining: 0.0, shield=shield)
     assert main(["evaluate", "pretrained:reacher-saute-trpo", "--shield"]) == 2
     assert "has no shield; make one with saute shield pretrained:reacher-saute-trpo" in capsys.readouterr().err
+    assert main(["shield", RUN, "--tolerance", "1"]) == 2
+    assert "--tolerance 1 must be at least 0 and below 1; 0.01 is one episode of a hundred" in capsys.readouterr().err
     assert main(["watch", "pendulum", "--shield"]) == 2
     assert "--shield is for policies of run folders" in capsys.readouterr().err
 
